@@ -1,0 +1,1 @@
+"""Exact Pareto frontiers of strategies for training neural networks on many devices."""
