@@ -1,0 +1,99 @@
+//! The Pareto algebra: frontiers of cost vectors, their sums and unions.
+//!
+//! # The problem
+//!
+//! Lower is better in each of `D` objectives. A *frontier* is a slice of cost vectors that is
+//! sorted lexicographically, holds no two vectors of which one dominates the other, and no
+//! duplicates ([`is_frontier`]). Eliminating a variable of a cost graph needs one operation on
+//! frontiers, the union of Minkowski sums
+//!
+//! ```text
+//! prune( union over k of { a + b : a in A_k, b in B_k } )
+//! ```
+//!
+//! where `+` adds or takes the maximum per objective and `prune` drops what is dominated:
+//! [`union_of_sums`]. It looks at all `k` together, so that a point found in one sum spares the
+//! work on another.
+
+mod locate;
+pub mod naive;
+mod point;
+mod scratch;
+mod trim;
+mod work;
+
+pub use locate::{Located, locate};
+pub use point::{CostVector, Packed2, Wide, WideAlgebra};
+pub use scratch::Scratch;
+pub use trim::{thin, trim};
+pub use work::Work;
+
+/// One Minkowski sum of a union: all combinations of a vector of `left` with one of `right`.
+#[derive(Clone, Copy, Debug)]
+pub struct Term<'a, C> {
+    /// A frontier.
+    pub left: &'a [C],
+    /// A frontier.
+    pub right: &'a [C],
+}
+
+/// Whether the points are a frontier: sorted lexicographically, mutually nondominated, distinct.
+///
+/// # Complexity
+///
+/// `O(n)` with one or two objectives, `O(n^2)` above.
+#[must_use]
+pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
+    match C::OBJECTIVES {
+        1 => points.len() <= 1,
+        2 => points
+            .windows(2)
+            .all(|w| w[0].get(0) < w[1].get(0) && w[0].get(1) > w[1].get(1)),
+        _ => {
+            points.windows(2).all(|w| w[0] < w[1])
+                && (1..points.len())
+                    .all(|j| !points[..j].iter().any(|p| p.dominates(&points[j])))
+        }
+    }
+}
+
+/// Turns any points into their frontier, in place.
+pub fn prune<C: CostVector>(points: &mut Vec<C>, _scratch: &mut Scratch<C>) {
+    *points = naive::prune(points);
+}
+
+/// `prune(union over k of (left_k + right_k))`, without the points above `limit`.
+///
+/// # Arguments
+///
+/// * `algebra`: how objectives add up.
+/// * `terms`: the sums; both sides of each must be frontiers. An empty side makes an empty sum.
+/// * `limit`: an inclusive upper limit in every objective ([`CostVector::limit`]).
+/// * `out`: overwritten with the frontier.
+/// * `scratch`: buffers, reused between calls; they carry no state.
+/// * `work`: counters that are added to.
+pub fn union_of_sums<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: Option<C>,
+    out: &mut Vec<C>,
+    _scratch: &mut Scratch<C>,
+    work: &mut Work,
+) {
+    out.clear();
+    out.extend(naive::union_of_sums(algebra, terms, limit));
+    work.pairs += terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
+    work.returned(out.len());
+}
+
+/// The frontier of a union of frontiers.
+pub fn union<C: CostVector>(
+    frontiers: &[&[C]],
+    out: &mut Vec<C>,
+    _scratch: &mut Scratch<C>,
+    work: &mut Work,
+) {
+    out.clear();
+    out.extend(naive::union(frontiers));
+    work.returned(out.len());
+}
