@@ -58,7 +58,8 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
 }
 
 /// Turns any points into their frontier, in place.
-pub fn prune<C: CostVector>(points: &mut Vec<C>, _scratch: &mut Scratch<C>) {
+pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
+    scratch.points.clear();
     *points = naive::prune(points);
 }
 
