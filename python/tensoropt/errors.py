@@ -110,4 +110,9 @@ class MissingExtraError(TensorOptError, ImportError):
             f"run `pip install 'tensoropt[{extra}]'`",
             name=module,
         )
+        self.module = module
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """Rebuild from the two names: worker processes pickle exceptions."""
+        return type(self), (self.module, self.extra)
