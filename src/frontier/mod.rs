@@ -17,8 +17,11 @@
 
 mod locate;
 pub mod naive;
+mod plane;
+mod plane_sum;
 mod point;
 mod scratch;
+mod staircase;
 mod trim;
 mod work;
 
@@ -36,6 +39,9 @@ pub struct Term<'a, C> {
     /// A frontier.
     pub right: &'a [C],
 }
+
+/// Up to this many pairs, forming and sorting all of them is fastest.
+const FEW_PAIRS: u64 = 512;
 
 /// Whether the points are a frontier: sorted lexicographically, mutually nondominated, distinct.
 ///
@@ -59,8 +65,10 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
 
 /// Turns any points into their frontier, in place.
 pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
-    scratch.points.clear();
-    *points = naive::prune(points);
+    match C::OBJECTIVES {
+        1 | 2 => plane::prune(points, &mut scratch.floors),
+        _ => *points = naive::prune(points),
+    }
 }
 
 /// `prune(union over k of (left_k + right_k))`, without the points above `limit`.
@@ -78,12 +86,21 @@ pub fn union_of_sums<C: CostVector>(
     terms: &[Term<'_, C>],
     limit: Option<C>,
     out: &mut Vec<C>,
-    _scratch: &mut Scratch<C>,
+    scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    out.clear();
-    out.extend(naive::union_of_sums(algebra, terms, limit));
-    work.pairs += terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
+    let pairs = terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
+    work.pairs += pairs;
+    if C::OBJECTIVES > 2 {
+        out.clear();
+        out.extend(naive::union_of_sums(algebra, terms, limit));
+    } else if pairs <= FEW_PAIRS || C::OBJECTIVES == 1 {
+        plane_sum::by_pairs(algebra, terms, limit, out, work);
+    } else if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
+        plane_sum::by_maximum(algebra, terms, limit, out, work);
+    } else {
+        plane_sum::by_blocks(algebra, terms, limit, out, scratch, work);
+    }
     work.returned(out.len());
 }
 

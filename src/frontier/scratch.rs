@@ -1,15 +1,30 @@
 //! Buffers that the kernels reuse.
 
+use super::plane_sum::Block;
+use super::staircase::Staircase;
+
 /// Reusable buffers of the kernels: after a few calls nothing is allocated any more. They carry no
 /// state between calls; one per thread.
 #[derive(Debug)]
 pub struct Scratch<C> {
     pub(super) points: Vec<C>,
+    pub(super) floors: Vec<u64>,
+    pub(super) staircase: Staircase,
+    pub(super) hulls: [Vec<u32>; 2],
+    pub(super) blocks: Vec<Block>,
+    pub(super) next_blocks: Vec<Block>,
 }
 
 impl<C> Default for Scratch<C> {
     fn default() -> Self {
-        Self { points: Vec::new() }
+        Self {
+            points: Vec::new(),
+            floors: Vec::new(),
+            staircase: Staircase::default(),
+            hulls: Default::default(),
+            blocks: Vec::new(),
+            next_blocks: Vec::new(),
+        }
     }
 }
 

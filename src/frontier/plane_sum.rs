@@ -1,0 +1,352 @@
+//! Unions of sums in two objectives, output-sensitively.
+//!
+//! The matrix of pairs of a term is cut into blocks. No pair of a block is better than the sum of
+//! the block's two lower corners, so where known points dominate that corner, the block goes
+//! without being looked at. The known points ([`Staircase`]) are shared by all terms. They start
+//! as seeds, pairs along the lower hulls of both sides (the hull of a sum is the sum of the
+//! hulls), and grow as pairs are found.
+
+use super::plane::{scan, sort_and_scan};
+use super::point::CostVector;
+use super::scratch::Scratch;
+use super::staircase::Staircase;
+use super::{Term, Work};
+
+/// Pairs per block below which the pairs are looked at one by one.
+const LEAF: usize = 64;
+/// Pairs per block from which on all blocks are halved together, so that each level profits from
+/// the points that the level before found.
+const COARSE: usize = 4096;
+/// Points found between two refreshes of the staircase.
+const REFRESH: usize = 1024;
+/// Of the pairs along the hulls, one in this many becomes a seed of the first staircase.
+const STRIDE: usize = 8;
+
+/// A block of the pairs of one term: rows are points of the left side, columns of the right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    term: u32,
+    rows: (u32, u32),
+    columns: (u32, u32),
+}
+
+impl Block {
+    fn area(&self) -> usize {
+        (self.rows.1 - self.rows.0) as usize * (self.columns.1 - self.columns.0) as usize
+    }
+
+    /// Two halves, cut across the longer side.
+    fn halves(self) -> [Self; 2] {
+        let middle = |(from, to): (u32, u32)| from + (to - from) / 2;
+        let (mut low, mut high) = (self, self);
+        if self.rows.1 - self.rows.0 > self.columns.1 - self.columns.0 {
+            low.rows.1 = middle(self.rows);
+            high.rows.0 = low.rows.1;
+        } else {
+            low.columns.1 = middle(self.columns);
+            high.columns.0 = low.columns.1;
+        }
+        [low, high]
+    }
+}
+
+/// What the search carries along.
+struct Search<'a, 't, C: CostVector> {
+    algebra: &'a C::Algebra,
+    terms: &'a [Term<'t, C>],
+    known: &'a mut Staircase,
+    found: &'a mut Vec<C>,
+    work: &'a mut Work,
+}
+
+/// The frontier of a union of sums of two objectives.
+///
+/// No sum may have `u64::MAX` in objective 1 (the staircase's sentinel).
+pub(super) fn by_blocks<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: Option<C>,
+    out: &mut Vec<C>,
+    scratch: &mut Scratch<C>,
+    work: &mut Work,
+) {
+    let Scratch { points: found, staircase: known, hulls, blocks, next_blocks, .. } = scratch;
+    found.clear();
+    known.reset(limit);
+    let mut search = Search { algebra, terms, known, found, work };
+    search.seed(hulls);
+    search.start(blocks);
+    while blocks.iter().any(|block| block.area() > COARSE) {
+        search.halve(blocks, next_blocks);
+        std::mem::swap(blocks, next_blocks);
+    }
+    for block in blocks.iter() {
+        search.descend(*block, 0);
+        if search.found.len() >= REFRESH.max(search.known.len() / 4) {
+            search.refresh();
+        }
+    }
+    search.refresh();
+    search.known.points(limit, out);
+}
+
+impl<C: CostVector> Search<'_, '_, C> {
+    /// Makes what was found known.
+    fn refresh(&mut self) {
+        self.work.candidates += self.found.len() as u64;
+        sort_and_scan(self.found);
+        self.known.merge(self.found);
+        self.found.clear();
+    }
+
+    /// Sums along the lower hulls: first a few of them, then those that the few don't dominate.
+    fn seed(&mut self, hulls: &mut [Vec<u32>; 2]) {
+        for term in self.terms {
+            let found = &mut *self.found;
+            let mut count = 0usize;
+            along_hulls(term, hulls, |a, b| {
+                if count % STRIDE == 0 {
+                    found.push(a.combine(b, self.algebra));
+                }
+                count += 1;
+            });
+        }
+        self.work.visited += self.found.len() as u64;
+        self.refresh();
+    }
+
+    /// One block per term.
+    fn start(&self, blocks: &mut Vec<Block>) {
+        blocks.clear();
+        blocks.extend(self.terms.iter().enumerate().map(|(term, t)| Block {
+            term: term as u32,
+            rows: (0, t.left.len() as u32),
+            columns: (0, t.right.len() as u32),
+        }));
+        blocks.retain(|block| block.area() > 0);
+    }
+
+    /// The sum that no pair of the block is better than.
+    #[inline]
+    fn corner(&self, block: &Block) -> (u64, u64) {
+        let term = &self.terms[block.term as usize];
+        let left = &term.left[block.rows.0 as usize..block.rows.1 as usize];
+        let right = &term.right[block.columns.0 as usize..block.columns.1 as usize];
+        let low = left[0].combine(right[0], self.algebra);
+        let high = left[left.len() - 1].combine(right[right.len() - 1], self.algebra);
+        (low.get(0), high.get(1))
+    }
+
+    /// One level of all large blocks: drops the dominated ones, looks at one pair of each of the
+    /// others to learn from, and halves them.
+    fn halve(&mut self, blocks: &[Block], next: &mut Vec<Block>) {
+        next.clear();
+        for block in blocks {
+            let (x, y) = self.corner(block);
+            let step = self.known.step(x, 0);
+            if y >= self.known.floor(step) {
+                continue;
+            }
+            if block.area() <= COARSE {
+                next.push(*block);
+                continue;
+            }
+            let term = &self.terms[block.term as usize];
+            let middle = |(from, to): (u32, u32)| (from + (to - from) / 2) as usize;
+            let a = term.left[middle(block.rows)];
+            let b = term.right[middle(block.columns)];
+            self.test(a.combine(b, self.algebra), step);
+            next.extend(block.halves());
+        }
+        self.refresh();
+    }
+
+    /// Keeps a sum unless a known point dominates it. `step` is at or left of it.
+    #[inline]
+    fn test(&mut self, sum: C, step: usize) {
+        let step = self.known.step(sum.get(0), step);
+        if sum.get(1) < self.known.floor(step) {
+            self.found.push(sum);
+        }
+    }
+
+    /// All of a block, `step` being a step at or left of its corner.
+    fn descend(&mut self, block: Block, step: usize) {
+        let (x, y) = self.corner(&block);
+        let step = self.known.step(x, step);
+        if y >= self.known.floor(step) {
+            return;
+        }
+        if block.area() > LEAF {
+            for half in block.halves() {
+                self.descend(half, step);
+            }
+            return;
+        }
+        self.leaf(block, step);
+    }
+
+    /// All pairs of a small block.
+    fn leaf(&mut self, block: Block, step: usize) {
+        let term = &self.terms[block.term as usize];
+        let left = &term.left[block.rows.0 as usize..block.rows.1 as usize];
+        let right = &term.right[block.columns.0 as usize..block.columns.1 as usize];
+        let floor = self.known.floor(step);
+        let last = right[right.len() - 1];
+        for &a in left {
+            if a.combine(last, self.algebra).get(1) >= floor {
+                continue;
+            }
+            self.work.visited += right.len() as u64;
+            let mut step = step;
+            for &b in right {
+                let sum = a.combine(b, self.algebra);
+                if sum.get(1) < floor {
+                    step = self.known.walk(sum.get(0), step);
+                    if sum.get(1) < self.known.floor(step) {
+                        self.found.push(sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls `visit` with the pairs along the lower hulls of both sides of a term, in ascending order
+/// of objective 0: for each edge of the hull of the sum, all points between the ends of the edge it
+/// came from, each with the vertex of the other side.
+fn along_hulls<C: CostVector>(
+    term: &Term<'_, C>,
+    hulls: &mut [Vec<u32>; 2],
+    mut visit: impl FnMut(C, C),
+) {
+    let Term { left, right } = *term;
+    if left.is_empty() || right.is_empty() {
+        return;
+    }
+    let [a, b] = hulls;
+    lower_hull(left, a);
+    lower_hull(right, b);
+    let (mut i, mut j) = (0, 0);
+    visit(left[0], right[0]);
+    while i + 1 < a.len() || j + 1 < b.len() {
+        let (here, there) = (left[a[i] as usize], right[b[j] as usize]);
+        let take_left = j + 1 == b.len()
+            || i + 1 < a.len()
+                && turns_left(
+                    difference(here, left[a[i + 1] as usize]),
+                    difference(there, right[b[j + 1] as usize]),
+                );
+        if take_left {
+            for &point in &left[a[i] as usize + 1..=a[i + 1] as usize] {
+                visit(point, there);
+            }
+            i += 1;
+        } else {
+            for &point in &right[b[j] as usize + 1..=b[j + 1] as usize] {
+                visit(here, point);
+            }
+            j += 1;
+        }
+    }
+}
+
+/// The indices of the vertices of the lower left convex hull of a frontier.
+fn lower_hull<C: CostVector>(points: &[C], hull: &mut Vec<u32>) {
+    hull.clear();
+    for (i, &point) in points.iter().enumerate() {
+        while let [.., p, q] = hull[..] {
+            let (p, q) = (points[p as usize], points[q as usize]);
+            if turns_left(difference(p, q), difference(q, point)) {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(i as u32);
+    }
+}
+
+/// From one point of a frontier to a later one. Rounding is harmless: the hull only chooses seeds.
+#[inline]
+fn difference<C: CostVector>(from: C, to: C) -> (f64, f64) {
+    let delta = |k: usize| to.get(k) as f64 - from.get(k) as f64;
+    (delta(0), delta(1))
+}
+
+/// Whether going along `a` and then along `b` turns left.
+#[inline]
+fn turns_left(a: (f64, f64), b: (f64, f64)) -> bool {
+    a.0 * b.1 > a.1 * b.0
+}
+
+/// The frontier of a union of sums by all pairs: for few of them.
+pub(super) fn by_pairs<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: Option<C>,
+    out: &mut Vec<C>,
+    work: &mut Work,
+) {
+    out.clear();
+    for term in terms {
+        for &a in term.left {
+            out.extend(term.right.iter().map(|&b| a.combine(b, algebra)));
+        }
+    }
+    work.visited += out.len() as u64;
+    if let Some(limit) = limit {
+        out.retain(|sum| sum.dominates(&limit));
+    }
+    work.candidates += out.len() as u64;
+    out.sort_unstable();
+    scan(out);
+}
+
+/// The frontier of a union of sums of two objectives of which at least one adds up by maximum.
+///
+/// A point of the frontier of `(max, any)` at `x` is the best of the left side up to `x` with the
+/// best of the right side up to `x`, and one of the two is at `x`: a merge finds all of them.
+/// Likewise for `(any, max)` from the other end. `O(n + m)` per term, and the sort.
+pub(super) fn by_maximum<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: Option<C>,
+    out: &mut Vec<C>,
+    work: &mut Work,
+) {
+    out.clear();
+    for Term { left, right } in terms {
+        if left.is_empty() || right.is_empty() {
+            continue;
+        }
+        if C::is_max(algebra, 0) {
+            let (mut i, mut j) = (0, 0);
+            loop {
+                out.push(left[i].combine(right[j], algebra));
+                let next = |side: &[C], i: usize| side.get(i + 1).map(|p| p.get(0));
+                match (next(left, i), next(right, j)) {
+                    (None, None) => break,
+                    (Some(a), b) if b.is_none_or(|b| a <= b) => i += 1,
+                    _ => j += 1,
+                }
+            }
+        } else {
+            let (mut i, mut j) = (left.len() - 1, right.len() - 1);
+            loop {
+                out.push(left[i].combine(right[j], algebra));
+                let next = |side: &[C], i: usize| i.checked_sub(1).map(|i| side[i].get(1));
+                match (next(left, i), next(right, j)) {
+                    (None, None) => break,
+                    (Some(a), b) if b.is_none_or(|b| a <= b) => i -= 1,
+                    _ => j -= 1,
+                }
+            }
+        }
+    }
+    work.visited += out.len() as u64;
+    if let Some(limit) = limit {
+        out.retain(|sum| sum.dominates(&limit));
+    }
+    work.candidates += out.len() as u64;
+    sort_and_scan(out);
+}
