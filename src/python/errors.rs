@@ -1,0 +1,48 @@
+//! Errors of the crate as Python exceptions.
+
+use pyo3::prelude::*;
+
+use crate::Error;
+
+mod exceptions {
+    //! The classes of `tensoropt/errors.py`.
+    pyo3::import_exception!(tensoropt.errors, LimitError);
+    pyo3::import_exception!(tensoropt.errors, ProblemError);
+    pyo3::import_exception!(tensoropt.errors, TensorOptError);
+}
+
+/// Bad input, in our own words.
+pub(super) fn problem(message: impl Into<String>) -> PyErr {
+    exceptions::ProblemError::new_err(message.into())
+}
+
+/// The one match from errors to exceptions.
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        at("", error)
+    }
+}
+
+/// An error with the argument at fault in front, such as `edges[3]: `.
+pub(super) fn at(place: &str, error: Error) -> PyErr {
+    let message = format!("{place}{error}");
+    match error {
+        Error::TableCells { .. } | Error::Bytes { .. } => exceptions::LimitError::new_err(message),
+        Error::Mismatch { .. } | Error::Internal(_) => exceptions::TensorOptError::new_err(message),
+        Error::Objectives { .. }
+        | Error::Table { .. }
+        | Error::UnknownTable(_)
+        | Error::UnknownNode(_)
+        | Error::NodeShape { .. }
+        | Error::FactorShape { .. }
+        | Error::EmptyScope { .. }
+        | Error::RepeatedNode { .. }
+        | Error::Overflow { .. }
+        | Error::TooMany { .. }
+        | Error::Option { .. }
+        | Error::NoPoint { .. }
+        | Error::NoAlternative { .. }
+        | Error::Cost { .. }
+        | Error::TooLarge { .. } => problem(message),
+    }
+}
