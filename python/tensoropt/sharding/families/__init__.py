@@ -1,0 +1,1 @@
+"""One file for each operator family or close group; ``sharding.rules`` dispatches to them."""
