@@ -1,0 +1,144 @@
+"""What an operator costs in each of its configurations, beside its operands' way to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph import Graph, Operator, Tensor
+from ..sharding.configurations import Configurations
+from ..sharding.layouts import STATE_PR
+from .model import CostModel
+
+__all__ = ["OperatorTerms", "local_bytes", "operator_terms"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OperatorTerms:
+    """Arrays of length K, for one micro-batch.
+
+    Attributes
+    ----------
+    forward_s, backward_s : float arrays
+        Kernels and the collectives inside the operator.
+    forward_compute_s, backward_compute_s : float arrays
+        The kernels alone: what a gradient sync or a parameter gather may hide behind.
+    saved_bytes : float array
+        Kept for backward by the operator itself: statistics, masks, batch inputs. Operands and
+        results that it keeps are charged where their layouts meet (``conversions``).
+    working_bytes : float array
+        Local operands and results (or their gradients) while it runs.
+    resident_bytes : float array
+        Buffers.
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    forward_compute_s: FloatArray
+    backward_compute_s: FloatArray
+    saved_bytes: FloatArray
+    working_bytes: FloatArray
+    resident_bytes: FloatArray
+
+
+def local_bytes(model: CostModel, tensor: Tensor, states: npt.NDArray[np.int64]) -> FloatArray:
+    """Local bytes of a tensor (the largest shard) in each row of state digits."""
+    count = np.ones(len(states), np.int64)
+    for d, size in enumerate(tensor.shape):
+        parts = np.ones(len(states), np.int64)
+        for axis, axis_size in enumerate(model.mesh_shape):
+            parts *= np.where(states[:, axis] == 3 + d, axis_size, 1)
+        count *= -(-size // parts)
+    return count * float(model.itemsize(tensor))
+
+
+def operator_terms(
+    model: CostModel, graph: Graph, operator: Operator, configs: Configurations
+) -> OperatorTerms:
+    """Cost the configurations of an operator.
+
+    Parameters
+    ----------
+    model : CostModel
+    graph : Graph
+        The graph of one micro-batch.
+    operator : Operator
+    configs : Configurations
+        Of that operator on the model's mesh.
+    """
+    rule = configs.rule
+    zeros = np.zeros(len(configs))
+    inputs, outputs, gradients, saved, buffers = (zeros.copy() for _ in range(5))
+    for operand, tensor in enumerate(graph.operands(operator)):
+        if tensor is None or tensor.kind == "constant":
+            continue
+        nbytes = local_bytes(model, tensor, configs.input_states[operand])
+        inputs += nbytes
+        if tensor.requires_grad:
+            gradients += nbytes
+        if tensor.kind == "buffer":
+            buffers += nbytes
+        elif tensor.kind == "input" and operand in rule.saved_inputs:
+            saved += nbytes
+    for result, tensor in enumerate(graph.results(operator)):
+        outputs += local_bytes(model, tensor, configs.output_states[result])
+    for extent in rule.saved_extra:
+        saved += configs.local_elements(extent) * float(model.dtype_bytes(extent.dtype))
+    needs_backward = any(t.requires_grad for t in graph.results(operator))
+    if rule.alias:
+        inputs, outputs, gradients = zeros, zeros, zeros
+    forward = model.kernel_time(rule.compute, rule.flops / configs.divisor, inputs + outputs)
+    backward = zeros
+    if needs_backward:
+        traffic = outputs + inputs + gradients
+        backward = model.kernel_time(rule.compute, rule.backward_flops / configs.divisor, traffic)
+    inside = {"forward": zeros.copy(), "backward": zeros.copy()}
+    for kind, axis, nbytes, phase, use in inner_collectives(model, configs):
+        if phase == "backward" and not needs_backward:
+            continue
+        inside[phase] += np.where(use, model.collective_time(kind, axis, nbytes), 0.0)
+    if graph.loss in operator.outputs:
+        inside["forward"] += _reading_the_loss(model, configs)
+    return OperatorTerms(
+        forward + inside["forward"],
+        backward + inside["backward"],
+        forward,
+        backward,
+        saved if needs_backward else zeros,
+        inputs + outputs,
+        buffers,
+    )
+
+
+def inner_collectives(
+    model: CostModel, configs: Configurations
+) -> list[tuple[str, int, FloatArray, str, npt.NDArray[np.bool_]]]:
+    """Collectives inside the operator, as (kind, axis, bytes, phase, in which configurations)."""
+    found = []
+    for collective in configs.rule.collectives:
+        elements = configs.local_elements(collective.extent)
+        nbytes = elements * float(model.dtype_bytes(collective.extent.dtype))
+        for axis in range(len(model.mesh_shape)):
+            use = np.array([row[axis] == collective.dim for row in configs.labels], bool)
+            if not use.any():
+                continue
+            for _ in range(collective.count):
+                found.append((collective.kind, axis, nbytes, collective.phase, use))
+    return found
+
+
+LOSS_BYTES = 4
+"""The loss is read as one float32."""
+
+
+def _reading_the_loss(model: CostModel, configs: Configurations) -> FloatArray:
+    seconds = np.zeros(len(configs))
+    states = configs.output_states[0]
+    for axis in range(len(model.mesh_shape)):
+        one = model.collective_time("all_reduce", axis, np.array([float(LOSS_BYTES)]))[0]
+        seconds += np.where(states[:, axis] == STATE_PR, one, 0.0)
+    return seconds

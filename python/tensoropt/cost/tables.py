@@ -1,0 +1,394 @@
+"""Cost tables of the decisions of a graph on one mesh: what the search adds up.
+
+Every node and link of ``sharding.decisions`` gets a :class:`Terms` array whose last dim holds the
+columns below, for a whole iteration. Nodes and links with equal keys have equal tables, so a
+thousand equal layers are built once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..graph import Graph, Tensor, signature
+from ..sharding.configurations import Configurations, configurations
+from ..sharding.decisions import Conversion, Decisions, Link, Node, ParameterGroup, Storage
+from ..sharding.layouts import STATE_RP, STATE_RR, state_shard
+from .conversions import Saving, conversion_terms, dims_used
+from .model import CostModel
+from .operators import OperatorTerms, operator_terms
+from .storage import Scheme, schemes, storage_terms
+
+__all__ = [
+    "COLUMNS",
+    "RECOMPUTE_TIME",
+    "RESIDENT",
+    "SAVED",
+    "TIME",
+    "TRANSIENT",
+    "Tables",
+    "shared_states",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+COLUMNS = 5
+TIME, RECOMPUTE_TIME, RESIDENT, SAVED, TRANSIENT = range(COLUMNS)
+"""Columns of a table: seconds, further seconds if the block is recomputed, bytes that stay, bytes
+kept for backward (transient if the block is recomputed), bytes while it runs (a maximum)."""
+
+
+def shared_states(
+    model: CostModel, tensor: Tensor, dims: tuple[int, ...], *, uneven: bool = False
+) -> IntArray:
+    """State digits of a tensor that stands between operators: never a pending sum itself.
+
+    Parameters
+    ----------
+    model : CostModel
+    tensor : Tensor
+    dims : tuple of int
+        Dims that may be sharded.
+    uneven : bool
+        Whether any split is allowed (parameters).
+
+    Returns
+    -------
+    (K, axes) int array
+    """
+    digits = [STATE_RR, *([STATE_RP] if tensor.requires_grad else [])]
+    digits += [state_shard(d) for d in dims]
+    per_axis = [digits if size > 1 else [STATE_RR] for size in model.mesh_shape]
+    rows = []
+    for row in itertools.product(*per_axis):
+        fits = True
+        for d in dims:
+            parts = 1
+            for digit, size in zip(row, model.mesh_shape, strict=True):
+                parts *= size if digit == state_shard(d) else 1
+            if uneven or d in tensor.padded_dims:
+                fits &= parts <= tensor.shape[d]
+            else:
+                fits &= tensor.shape[d] % parts == 0
+        if fits:
+            rows.append(row)
+    return np.array(rows, np.int64).reshape(-1, len(model.mesh_shape))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """One table.
+
+    Attributes
+    ----------
+    key : hashable
+        Equal keys, equal tables.
+    costs : float array
+        Node: (K, COLUMNS). Link: (alternatives, K source, K target, COLUMNS). ``inf`` in the time
+        column marks the impossible.
+    """
+
+    key: Hashable
+    costs: FloatArray
+
+
+class Tables:
+    """Tables of a graph's decisions under one cost model; built on demand, kept by key.
+
+    Parameters
+    ----------
+    model : CostModel
+    decisions : Decisions
+        Of the graph of one micro-batch.
+    recomputable : bool
+        Whether some block may be recomputed: its input is then kept, whoever reads it.
+    """
+
+    def __init__(
+        self, model: CostModel, decisions: Decisions, *, recomputable: bool = False
+    ) -> None:
+        self.model = model
+        self.decisions = decisions
+        self.graph: Graph = decisions.graph
+        self.recomputable = recomputable
+        self.schemes: tuple[Scheme, ...] = schemes(model.mesh_shape)
+        self._signatures: dict[int, Hashable] = {}
+        self._configurations: dict[Hashable, Configurations] = {}
+        self._operator_terms: dict[Hashable, OperatorTerms] = {}
+        self._terms: dict[Hashable, Terms] = {}
+        self._readers = self._readers_of_tensors()
+        self._dims = self._dims_of_shared()
+
+    # What a node may be.
+
+    def operator_key(self, position: int) -> Hashable:
+        """Signature of the operator at a position."""
+        key = self._signatures.get(position)
+        if key is None:
+            operator = self.graph.operators[position]
+            is_loss = self.graph.loss in operator.outputs
+            key = self._signatures[position] = (signature(self.graph, operator), is_loss)
+        return key
+
+    def configurations(self, position: int) -> Configurations:
+        """Legal configurations of the operator at a position."""
+        key = self.operator_key(position)
+        found = self._configurations.get(key)
+        if found is None:
+            operator = self.graph.operators[position]
+            found = self._configurations[key] = configurations(
+                self.decisions.rules[position],
+                self.model.mesh_shape,
+                [t is not None and t.requires_grad for t in self.graph.operands(operator)],
+                [t.requires_grad for t in self.graph.results(operator)],
+            )
+        return found
+
+    def terms_of_operator(self, position: int) -> OperatorTerms:
+        """Cost terms of the operator at a position."""
+        key = self.operator_key(position)
+        found = self._operator_terms.get(key)
+        if found is None:
+            found = self._operator_terms[key] = operator_terms(
+                self.model,
+                self.graph,
+                self.graph.operators[position],
+                self.configurations(position),
+            )
+        return found
+
+    def tensor_states(self, name: str) -> IntArray:
+        """States of a tensor that has a node of its own."""
+        return shared_states(self.model, self.graph.tensors[name], self._dims[name])
+
+    def tied_states(self, group: ParameterGroup) -> tuple[IntArray, list[tuple[int, Scheme]]]:
+        """States of a tied parameter, and its configurations as (row of states, scheme)."""
+        tensor = self.graph.tensors[group.names[0]]
+        states = shared_states(self.model, tensor, self._dims[tensor.name], uneven=True)
+        pairs = [
+            (row, scheme)
+            for row in range(len(states))
+            for scheme in self.schemes
+            if not np.any(states[row, list(scheme.axes)] >= 3)
+        ]
+        return states, pairs
+
+    def size(self, node: Node) -> int:
+        """Number of configurations of a node."""
+        return len(self.node(node).costs)
+
+    # Tables.
+
+    def node(self, node: Node) -> Terms:
+        """Table of a node."""
+        if node.kind == "operator":
+            assert isinstance(node.key, int)
+            return self._cached(("operator", self.operator_key(node.key)), self._operator, node)
+        if node.kind == "tensor":
+            assert isinstance(node.key, str)
+            return self._cached(self._tensor_key(node.key), self._shared, node)
+        group = self.decisions.group(node)
+        if len(group.readers) == 1:
+            return self._cached(("schemes",), self._untied, node)
+        return self._cached(("tied", group.names), self._tied, node)
+
+    def link(self, link: Link) -> Terms:
+        """Table of a link."""
+        if isinstance(link, Storage):
+            position = link.target.key
+            assert isinstance(position, int)
+            return self._cached(("storage", self.operator_key(position)), self._storage, link)
+        key = (
+            "conversion",
+            self._end_key(link.source, link.output, "out"),
+            self._end_key(link.target, link.operand, "in"),
+            self._tensor_signature(link.tensor),
+            self.saving(link),
+            link.target in self.decisions.block_of or link.target.kind == "operator",
+        )
+        return self._cached(key, self._conversion, link)
+
+    def saving(self, link: Conversion) -> Saving:
+        """Who keeps the tensor of a conversion for the backward pass."""
+        tensor = self.graph.tensors[link.tensor]
+        if tensor.kind == "parameter":
+            return Saving(False, False, True)
+        if link.source.kind == "tensor":
+            return Saving(False, self._saves(link.target, link.operand), True)
+        producer = self.decisions.rules[int(link.source.key)]
+        by_producer = link.output in producer.saved_outputs and tensor.requires_grad
+        if link.target.kind == "operator":
+            return Saving(by_producer, self._saves(link.target, link.operand))
+        readers = self._readers[link.tensor]
+        # A recomputed block starts from its input, so that input is kept.
+        kept = self.recomputable and link.target not in self.decisions.block_of
+        by_reader = kept or any(self._saves(Node("operator", p), o) for p, o in readers)
+        return Saving(by_producer, by_reader)
+
+    def _cached(self, key: Hashable, build: object, item: object) -> Terms:
+        found = self._terms.get(key)
+        if found is None:
+            assert callable(build)
+            found = self._terms[key] = Terms(key, build(item))
+        return found
+
+    def _saves(self, node: Node, operand: int) -> bool:
+        position = int(node.key)
+        results = self.graph.results(self.graph.operators[position])
+        return operand in self.decisions.rules[position].saved_inputs and any(
+            t.requires_grad for t in results
+        )
+
+    def _operator(self, node: Node) -> FloatArray:
+        terms = self.terms_of_operator(int(node.key))
+        m = self.model.micro_batches
+        costs = np.zeros((len(terms.forward_s), COLUMNS))
+        costs[:, TIME] = m * (terms.forward_s + terms.backward_s)
+        costs[:, RECOMPUTE_TIME] = m * terms.forward_s
+        costs[:, RESIDENT] = terms.resident_bytes
+        costs[:, SAVED] = terms.saved_bytes
+        costs[:, TRANSIENT] = terms.working_bytes
+        return costs
+
+    def _shared(self, node: Node) -> FloatArray:
+        return np.zeros((len(self.tensor_states(str(node.key))), COLUMNS))
+
+    def _untied(self, _: Node) -> FloatArray:
+        return np.zeros((len(self.schemes), COLUMNS))
+
+    def _tied(self, node: Node) -> FloatArray:
+        group = self.decisions.group(node)
+        states, pairs = self.tied_states(group)
+        costs = np.zeros((len(pairs), COLUMNS))
+        tensor = self.graph.tensors[group.names[0]]
+        terms = storage_terms(self.model, tensor, states, self.schemes)
+        rows = np.array([row for row, _ in pairs])
+        columns = np.array([self.schemes.index(scheme) for _, scheme in pairs])
+        costs[:, TIME] = terms.time_s[rows, columns]
+        resident = terms.weight_bytes + terms.gradient_bytes + terms.optimizer_bytes
+        costs[:, RESIDENT] = (resident + terms.kept_bytes)[rows, columns]
+        costs[:, TRANSIENT] = terms.transient_bytes[rows, columns]
+        return costs
+
+    def _storage(self, link: Storage) -> FloatArray:
+        position = int(link.target.key)
+        operator = self.graph.operators[position]
+        configs = self.configurations(position)
+        reader = self.terms_of_operator(position)
+        costs = np.zeros((1, len(self.schemes), len(configs), COLUMNS))
+        costs[0, :, :, TRANSIENT] = reader.working_bytes[None, :]
+        for rank, name in enumerate(self.decisions.group(link.source).names):
+            terms = storage_terms(
+                self.model,
+                self.graph.tensors[name],
+                configs.input_states[operator.inputs.index(name)],
+                self.schemes,
+                reader.forward_compute_s if rank == 0 else None,
+                reader.backward_compute_s if rank == 0 else None,
+            )
+            costs[0, :, :, TIME] += terms.time_s.T
+            resident = terms.weight_bytes + terms.gradient_bytes + terms.optimizer_bytes
+            costs[0, :, :, RESIDENT] += (resident + terms.kept_bytes).T
+            costs[0, :, :, TRANSIENT] += terms.transient_bytes.T
+        return costs
+
+    def _conversion(self, link: Conversion) -> FloatArray:
+        tensor = self.graph.tensors[link.tensor]
+        source, target = self._end(link.source, link.output, "out"), self._end(
+            link.target, link.operand, "in"
+        )
+        terms = conversion_terms(
+            self.model,
+            tensor,
+            source,
+            target,
+            self.saving(link),
+            from_shared=link.source.kind != "operator",
+        )
+        m = self.model.micro_batches
+        # What reaches a border tensor is kept whether or not the block before it is recomputed.
+        inner = link.target.kind == "operator" or link.target in self.decisions.block_of
+        keep = np.zeros((*terms.forward_s.shape, COLUMNS))
+        keep[..., TIME] = m * (terms.forward_s + terms.backward_s)
+        if inner:
+            again = np.where(np.isfinite(terms.forward_s), terms.forward_s, 0.0)
+            keep[..., RECOMPUTE_TIME] = m * again
+        column = SAVED if inner else RESIDENT
+        keep[..., column] = terms.saved_bytes
+        keep[..., TRANSIENT] = terms.transient_bytes
+        if not terms.regather.any():
+            return keep[None]
+        again = keep.copy()
+        again[..., TIME] = np.where(terms.regather, keep[..., TIME] + m * terms.forward_s, np.inf)
+        again[..., column] = terms.regather_saved_bytes
+        again[..., TRANSIENT] = terms.regather_transient_bytes
+        return np.stack([keep, again])
+
+    # States at the ends of links.
+
+    def _end(self, node: Node, slot: int, side: str) -> IntArray:
+        if node.kind == "operator":
+            configs = self.configurations(int(node.key))
+            return (configs.output_states if side == "out" else configs.input_states)[slot]
+        if node.kind == "tensor":
+            return self.tensor_states(str(node.key))
+        states, pairs = self.tied_states(self.decisions.group(node))
+        return states[[row for row, _ in pairs]]
+
+    def _end_key(self, node: Node, slot: int, side: str) -> Hashable:
+        if node.kind == "operator":
+            return (side, slot, self.operator_key(int(node.key)))
+        if node.kind == "tensor":
+            return self._tensor_key(str(node.key))
+        return ("tied", self.decisions.group(node).names)
+
+    def _tensor_signature(self, name: str) -> Hashable:
+        t = self.graph.tensors[name]
+        return (t.shape, t.dtype, t.kind, t.requires_grad, t.padded_dims)
+
+    def _tensor_key(self, name: str) -> Hashable:
+        return ("tensor", self._tensor_signature(name), self._dims[name])
+
+    def _readers_of_tensors(self) -> dict[str, list[tuple[int, int]]]:
+        readers: dict[str, list[tuple[int, int]]] = {}
+        for link in self.decisions.links:
+            if isinstance(link, Conversion) and link.target.kind == "operator":
+                readers.setdefault(link.tensor, []).append((int(link.target.key), link.operand))
+        return readers
+
+    def _dims_of_shared(self) -> Mapping[str, tuple[int, ...]]:
+        """Dims that may be sharded, for every tensor with a node of its own.
+
+        Border tensors of one shape share one answer, so that equal layers have equal borders.
+        """
+        dims: dict[str, set[int]] = {}
+        border: dict[Hashable, set[int]] = {}
+        for link in self.decisions.links:
+            if not isinstance(link, Conversion):
+                continue
+            for node, slot, side in (
+                (link.source, link.output, "out"),
+                (link.target, link.operand, "in"),
+            ):
+                if node.kind == "operator" and {link.source.kind, link.target.kind} != {"operator"}:
+                    dims.setdefault(link.tensor, set()).update(
+                        dims_used(self._end(node, slot, side))
+                    )
+        for name, found in dims.items():
+            if Node("tensor", name) not in self.decisions.block_of:
+                border.setdefault(self._tensor_signature(name), set()).update(found)
+        return {
+            name: tuple(
+                sorted(
+                    found
+                    if Node("tensor", name) in self.decisions.block_of
+                    else border[self._tensor_signature(name)]
+                )
+            )
+            for name, found in dims.items()
+        }
