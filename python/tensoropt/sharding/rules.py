@@ -16,12 +16,15 @@ from tensoropt.sharding.families import (
     attention,
     contraction,
     elementwise,
+    experts,
     fallback,
     layout,
     lookup,
     loss,
     normalization,
+    recurrent,
     reduction,
+    spatial,
 )
 from tensoropt.sharding.families._call import Call
 from tensoropt.sharding.rule import Rule
@@ -33,6 +36,9 @@ RULES: Mapping[str, Callable[[Call], Rule]] = MappingProxyType(
         "linear": contraction.linear,
         "matmul": contraction.matmul,
         "einsum": contraction.einsum,
+        "convolution": spatial.convolution,
+        "pool": spatial.pool,
+        "upsample": spatial.upsample,
         "layer_norm": normalization.layer_norm,
         "group_norm": normalization.group_norm,
         "batch_norm": normalization.batch_norm,
@@ -57,6 +63,9 @@ RULES: Mapping[str, Callable[[Call], Rule]] = MappingProxyType(
         "topk": reduction.topk,
         "sort": reduction.sort,
         "one_hot": lookup.one_hot,
+        "lstm": recurrent.lstm,
+        "moe_dispatch": experts.moe_dispatch,
+        "moe_combine": experts.moe_combine,
         "constant": fallback.constant,
         "opaque": fallback.opaque,
     }

@@ -254,8 +254,8 @@ def finish(
     **facts: Any,
 ) -> Rule:
     """Put a rule together; absent operands get empty labels, padding follows from the tensors."""
-    labels = [*inputs, *[()] * (len(call.operands) - len(inputs))]
-    labels = [la if call.has(i) else () for i, la in enumerate(labels)]
+    # Families list the labels of every operand that they know, optional ones too.
+    labels = [inputs[i] if call.has(i) else () for i in range(len(call.operands))]
     padded = dims.padded(call, labels, outputs) if _may_pad(call) else set()
     return Rule(dims.named(padded), tuple(labels), tuple(outputs), **facts)
 
