@@ -51,30 +51,34 @@ def _catalogue() -> Mapping[str, Operation]:
         table.update(dict.fromkeys(names.split(), operation))
 
     put("add sub", Operation("nothing", _BOTH))
-    put("neg scale identity clone contiguous copy", Operation("nothing", _ONE))
-    put("cast", Operation("nothing", _ONE))
+    put("neg scale identity clone contiguous copy cast", Operation("nothing", _ONE))
+    put("tril triu", Operation("nothing", _ONE))
     put("mul", Operation("others", _EITHER))
     put("div", Operation("second", _ONE))
     put("where", Operation("condition", (frozenset({1, 2}),)))
-    put("masked_fill", Operation("mask"))
-    put("rsub", Operation("nothing"))
-    put("sign floor ceil round trunc zeros_like ones_like full_like", Operation("nothing"))
-    put("eq ne lt le gt ge isnan isinf logical_and logical_or", Operation("nothing"))
-    put("logical_not logical_xor bitwise_and bitwise_or bitwise_not", Operation("nothing"))
-    put("floor_divide remainder", Operation("nothing"))
+    put("masked_fill", Operation("mask", _ONE))
+    put("rsub sign sgn floor ceil round trunc floor_divide trunc_divide", Operation("nothing"))
+    put("rand_like randn_like randint_like bernoulli", Operation("nothing"))
+    put("zeros_like ones_like full_like", Operation("nothing"))
+    put("eq ne lt le gt ge not_equal less less_equal greater greater_equal", Operation("nothing"))
+    put("isnan isinf isfinite signbit logical_not logical_and", Operation("nothing"))
+    put("logical_or logical_xor bitwise_not bitwise_and bitwise_or", Operation("nothing"))
+    put("bitwise_xor bitwise_left_shift bitwise_right_shift and or xor", Operation("nothing"))
     put("relu", Operation("result"))
-    put("tanh sigmoid exp expm1 sqrt rsqrt reciprocal tan", Operation("result", flops=_HARD))
+    put("tanh sigmoid exp exp2 expm1 sqrt rsqrt reciprocal tan", Operation("result", (), _HARD))
+    put("gelu gelu_tanh silu swish mish softplus softsign", Operation("operands", (), _HARD))
     put(
-        "gelu gelu_tanh silu swish mish softplus erf log log1p log2",
+        "erf erfc log log1p log2 log10 logaddexp sin cos asin acos",
         Operation("operands", (), _HARD),
     )
-    put(
-        "elu selu celu logsigmoid quick_gelu sin cos asin acos atan",
-        Operation("operands", (), _HARD),
-    )
-    put("leaky_relu relu6 hardtanh hardswish hardsigmoid abs clamp", Operation("operands"))
-    put("threshold square prelu maximum minimum atan2", Operation("operands"))
-    put("pow", Operation("power", flops=_HARD))
+    put("atan atan2 sinh cosh elu selu celu logsigmoid", Operation("operands", (), _HARD))
+    put("log_sigmoid quick_gelu binary_cross_entropy kl_div", Operation("operands", (), _HARD))
+    put("binary_cross_entropy_with_logits", Operation("operands", (), _HARD))
+    put("leaky_relu relu6 hardtanh hardswish hardsigmoid abs", Operation("operands"))
+    put("clamp clamp_min clamp_max clip threshold square prelu", Operation("operands"))
+    put("maximum minimum fmax fmin remainder fmod lerp addcmul", Operation("operands"))
+    put("addcdiv mse_loss l1_loss smooth_l1_loss huber_loss", Operation("operands"))
+    put("pow", Operation("power", (), _HARD))
     return MappingProxyType(table)
 
 
@@ -85,6 +89,8 @@ _UNKNOWN = Operation("all", (), _HARD)
 # With a scalar as the other operand these are no longer linear (a pending sum would gain the scalar
 # once for every rank).
 _AFFINE = frozenset({"add", "sub"})
+# These look at the position in the last two dims, which are therefore fixed.
+_POSITIONAL = frozenset({"tril", "triu"})
 
 
 def elementwise(call: Call) -> Rule:
@@ -94,7 +100,10 @@ def elementwise(call: Call) -> Rule:
     operation = OPERATIONS.get(op, _UNKNOWN)
     result = call.results[0]
     dims = Dims()
-    labels = dims.each("d", result.shape)
+    fixed = len(result.shape) - 2 if op in _POSITIONAL else len(result.shape)
+    labels = tuple(
+        dims.add(f"d{d}", size) if d < fixed else None for d, size in enumerate(result.shape)
+    )
     inputs = [
         _aligned(call, position, labels) if call.has(position) else ()
         for position in range(len(call.operands))
@@ -139,14 +148,13 @@ def _linear(call: Call, op: str, operation: Operation) -> tuple[frozenset[int], 
     if not call.results[0].is_floating:
         return ()
     count = len(call.operands)
-    if op in _AFFINE and (count < 2 or not all(call.has(p) for p in range(count))):
+    scalars = call.attributes.get("scalars") or ()
+    if op in _AFFINE and count < 2:
         return ()
-    if op == "masked_fill":
-        return _ONE if not any(call.attributes.get("scalars") or [1]) else ()
-    if op == "where" and (count < 3 or not (call.has(1) and call.has(2))):
+    if op == "masked_fill" and (count > 2 or not scalars or any(scalars)):
         return ()
-    if op == "div" and count == 1 and call.attributes.get("reverse"):
-        return ()
+    if op == "where" and count == 2:
+        return (frozenset({1}),) if scalars and not any(scalars) else ()
     present = (s for s in operation.linear if all(call.has(p) for p in s))
     return tuple(s for s in present if all(call.operand(p).is_floating for p in s))
 
