@@ -15,12 +15,14 @@
 //! [`union_of_sums`]. It looks at all `k` together, so that a point found in one sum spares the
 //! work on another.
 
+mod grid;
 mod locate;
 pub mod naive;
 mod plane;
 mod plane_sum;
 mod point;
 mod scratch;
+mod space;
 mod staircase;
 mod trim;
 mod work;
@@ -67,7 +69,7 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
 pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
     match C::OBJECTIVES {
         1 | 2 => plane::prune(points, &mut scratch.floors),
-        _ => *points = naive::prune(points),
+        _ => space::prune(points, &mut scratch.space),
     }
 }
 
@@ -92,8 +94,8 @@ pub fn union_of_sums<C: CostVector>(
     let pairs = terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
     work.pairs += pairs;
     if C::OBJECTIVES > 2 {
-        out.clear();
-        out.extend(naive::union_of_sums(algebra, terms, limit));
+        plane_sum::all_pairs(algebra, terms, limit, out, work);
+        space::prune(out, &mut scratch.space);
     } else if pairs <= FEW_PAIRS || C::OBJECTIVES == 1 {
         plane_sum::by_pairs(algebra, terms, limit, out, work);
     } else if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
@@ -108,10 +110,12 @@ pub fn union_of_sums<C: CostVector>(
 pub fn union<C: CostVector>(
     frontiers: &[&[C]],
     out: &mut Vec<C>,
-    _scratch: &mut Scratch<C>,
+    scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
     out.clear();
-    out.extend(naive::union(frontiers));
+    frontiers.iter().for_each(|frontier| out.extend_from_slice(frontier));
+    work.candidates += out.len() as u64;
+    prune(out, scratch);
     work.returned(out.len());
 }

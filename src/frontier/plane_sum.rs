@@ -6,21 +6,21 @@
 //! as seeds, pairs along the lower hulls of both sides (the hull of a sum is the sum of the
 //! hulls), and grow as pairs are found.
 
-use super::plane::{scan, sort_and_scan};
+use super::plane::sort_and_scan;
 use super::point::CostVector;
 use super::scratch::Scratch;
 use super::staircase::Staircase;
 use super::{Term, Work};
 
 /// Pairs per block below which the pairs are looked at one by one.
-const LEAF: usize = 64;
+const LEAF: usize = 16;
 /// Pairs per block from which on all blocks are halved together, so that each level profits from
 /// the points that the level before found.
 const COARSE: usize = 4096;
 /// Points found between two refreshes of the staircase.
 const REFRESH: usize = 1024;
 /// Of the pairs along the hulls, one in this many becomes a seed of the first staircase.
-const STRIDE: usize = 8;
+const STRIDE: usize = 2;
 
 /// A block of the pairs of one term: rows are points of the left side, columns of the right.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +167,7 @@ impl<C: CostVector> Search<'_, '_, C> {
         let step = self.known.step(sum.get(0), step);
         if sum.get(1) < self.known.floor(step) {
             self.found.push(sum);
+            self.known.lower(step, sum.get(1));
         }
     }
 
@@ -202,9 +203,10 @@ impl<C: CostVector> Search<'_, '_, C> {
             for &b in right {
                 let sum = a.combine(b, self.algebra);
                 if sum.get(1) < floor {
-                    step = self.known.walk(sum.get(0), step);
+                    step = self.known.step(sum.get(0), step);
                     if sum.get(1) < self.known.floor(step) {
                         self.found.push(sum);
+                        self.known.lower(step, sum.get(1));
                     }
                 }
             }
@@ -279,8 +281,8 @@ fn turns_left(a: (f64, f64), b: (f64, f64)) -> bool {
     a.0 * b.1 > a.1 * b.0
 }
 
-/// The frontier of a union of sums by all pairs: for few of them.
-pub(super) fn by_pairs<C: CostVector>(
+/// All pairs within the limit.
+pub(super) fn all_pairs<C: CostVector>(
     algebra: &C::Algebra,
     terms: &[Term<'_, C>],
     limit: Option<C>,
@@ -298,8 +300,18 @@ pub(super) fn by_pairs<C: CostVector>(
         out.retain(|sum| sum.dominates(&limit));
     }
     work.candidates += out.len() as u64;
-    out.sort_unstable();
-    scan(out);
+}
+
+/// The frontier of a union of sums of one or two objectives by all pairs: for few of them.
+pub(super) fn by_pairs<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: Option<C>,
+    out: &mut Vec<C>,
+    work: &mut Work,
+) {
+    all_pairs(algebra, terms, limit, out, work);
+    sort_and_scan(out);
 }
 
 /// The frontier of a union of sums of two objectives of which at least one adds up by maximum.

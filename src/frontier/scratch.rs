@@ -1,13 +1,17 @@
 //! Buffers that the kernels reuse.
 
 use super::plane_sum::Block;
+use super::space::Buffers;
 use super::staircase::Staircase;
+use super::trim::Covers;
 
 /// Reusable buffers of the kernels: after a few calls nothing is allocated any more. They carry no
 /// state between calls; one per thread.
 #[derive(Debug)]
 pub struct Scratch<C> {
     pub(super) points: Vec<C>,
+    pub(super) covers: Covers,
+    pub(super) space: Buffers,
     pub(super) floors: Vec<u64>,
     pub(super) staircase: Staircase,
     pub(super) hulls: [Vec<u32>; 2],
@@ -19,6 +23,8 @@ impl<C> Default for Scratch<C> {
     fn default() -> Self {
         Self {
             points: Vec::new(),
+            covers: Covers::default(),
+            space: Buffers::default(),
             floors: Vec::new(),
             staircase: Staircase::default(),
             hulls: Default::default(),

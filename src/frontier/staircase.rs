@@ -12,6 +12,13 @@ pub(super) struct Staircase {
     xs: Vec<u64>,
     /// Objective 1 of each step, descending.
     ys: Vec<u64>,
+    /// For each of evenly wide cells of objective 0 from `low` on, the last step at or left of
+    /// where the cell begins: where the steps are evenly spread, a search ends where it starts.
+    index: Vec<u32>,
+    /// Where the first cell begins.
+    low: u64,
+    /// The cells are `1 << shift` wide.
+    shift: u32,
     /// Buffers that the merge swaps in.
     next_xs: Vec<u64>,
     next_ys: Vec<u64>,
@@ -31,6 +38,7 @@ impl Staircase {
             self.xs.push(limit.get(0) + 1);
             self.ys.push(0);
         }
+        self.reindex();
     }
 
     /// Number of steps, sentinels included.
@@ -40,9 +48,20 @@ impl Staircase {
 
     /// The last step at or left of `x`, found from a step that is.
     ///
-    /// `O(log d)` for a step `d` further on.
+    /// `O(1)` where the steps are evenly spread, `O(log len)` in the worst case.
     #[inline]
     pub(super) fn step(&self, x: u64, from: usize) -> usize {
+        match self.xs.get(from + 1) {
+            Some(&next) if next <= x => self.search(x, from + 1),
+            _ => from,
+        }
+    }
+
+    #[inline]
+    fn search(&self, x: u64, from: usize) -> usize {
+        // Steps from 1 on are not left of `low`, so that `x` is not either.
+        let cell = ((x - self.low) >> self.shift) as usize;
+        let from = from.max(self.index[cell.min(self.index.len() - 1)] as usize);
         let xs = &self.xs[from..];
         let mut reach = 1;
         while reach < xs.len() && xs[reach] <= x {
@@ -50,16 +69,31 @@ impl Staircase {
         }
         let low = reach / 2;
         let high = reach.min(xs.len());
+        if high - low <= 1 {
+            return from + low;
+        }
         from + low + xs[low..high].partition_point(|&step| step <= x) - 1
     }
 
-    /// The last step at or left of `x`, found from a step that is, when it is likely to be near.
-    #[inline]
-    pub(super) fn walk(&self, x: u64, mut from: usize) -> usize {
-        while from + 1 < self.xs.len() && self.xs[from + 1] <= x {
-            from += 1;
-        }
-        from
+    /// Builds the index for the steps as they are.
+    fn reindex(&mut self) {
+        let Self { xs, index, low, shift, .. } = self;
+        index.clear();
+        let (&[_, first, ..], &[.., last]) = (&xs[..], &xs[..]) else {
+            return;
+        };
+        *low = first;
+        let cells = 2 * xs.len() as u64;
+        *shift = ((last - first) / cells).checked_ilog2().map_or(0, |bits| bits + 1);
+        let count = ((last - first) >> *shift) as usize + 1;
+        let mut step = 1;
+        index.extend((0..count).map(|cell| {
+            let start = first + ((cell as u64) << *shift);
+            while step + 1 < xs.len() && xs[step + 1] <= start {
+                step += 1;
+            }
+            step as u32
+        }));
     }
 
     /// The lowest objective 1 known at a step: from there on upwards everything is dominated.
@@ -68,12 +102,23 @@ impl Staircase {
         self.ys[step]
     }
 
+    /// Notes that there is a point of height `y` within a step: later steps are no higher.
+    #[inline]
+    pub(super) fn lower(&mut self, step: usize, y: u64) {
+        for floor in &mut self.ys[step + 1..] {
+            if *floor <= y {
+                break;
+            }
+            *floor = y;
+        }
+    }
+
     /// Adds points that are sorted and scanned, in `O(len + points)`.
     pub(super) fn merge<C: CostVector>(&mut self, points: &[C]) {
         if points.is_empty() {
             return;
         }
-        let Self { xs, ys, next_xs, next_ys } = self;
+        let Self { xs, ys, next_xs, next_ys, .. } = self;
         next_xs.clear();
         next_ys.clear();
         let (total, mut old, mut new) = (xs.len() + points.len(), 0, 0);
@@ -101,6 +146,7 @@ impl Staircase {
         next_ys.truncate(kept);
         std::mem::swap(xs, next_xs);
         std::mem::swap(ys, next_ys);
+        self.reindex();
     }
 
     /// The points without the sentinels.

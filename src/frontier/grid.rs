@@ -1,0 +1,119 @@
+//! A bucket grid over all objectives but the last.
+
+use super::point::CostVector;
+
+/// Entries of the table that maps values to cells.
+const ENTRIES: u64 = 1 << 12;
+/// Values that the table is made from.
+const SAMPLE: usize = 1 << 12;
+
+/// A monotone map from values to a few cells that hold about equally many of the values.
+#[derive(Debug, Default)]
+struct Ruler {
+    low: u64,
+    shift: u32,
+    cells: Vec<u16>,
+}
+
+impl Ruler {
+    /// Measures values, of which a sample suffices. Values outside belong to the end cells.
+    fn fit(&mut self, values: impl Iterator<Item = u64> + Clone, cells: usize) {
+        let (low, high) = values
+            .clone()
+            .fold((u64::MAX, 0), |(low, high), value| (low.min(value), high.max(value)));
+        self.low = low;
+        self.shift = (high.saturating_sub(low) / ENTRIES).checked_ilog2().map_or(0, |b| b + 1);
+        let entries = (high.saturating_sub(low) >> self.shift) as usize + 1;
+        self.cells.clear();
+        self.cells.resize(entries, 0);
+        let mut counts = vec![0u32; entries];
+        let mut total = 0u64;
+        for value in values {
+            counts[self.entry(value)] += 1;
+            total += 1;
+        }
+        let mut below = 0u64;
+        for (cell, count) in self.cells.iter_mut().zip(counts) {
+            *cell = (below * cells as u64 / total.max(1)) as u16;
+            below += u64::from(count);
+        }
+    }
+
+    #[inline]
+    fn entry(&self, value: u64) -> usize {
+        ((value.saturating_sub(self.low) >> self.shift) as usize).min(self.cells.len() - 1)
+    }
+
+    #[inline]
+    fn cell(&self, value: u64) -> usize {
+        usize::from(self.cells[self.entry(value)])
+    }
+}
+
+/// For each cell of a grid over all objectives but the last, the least last objective known in the
+/// cells that are lower in each direction: what is not below it, is dominated.
+#[derive(Debug, Default)]
+pub(super) struct Grid {
+    rulers: [Ruler; 3],
+    /// Cells in each direction, plus one below them all.
+    side: usize,
+    floors: Vec<u64>,
+}
+
+impl Grid {
+    /// Empties the grid and fits it to points like the given ones.
+    pub(super) fn fit<C: CostVector>(&mut self, points: &[C], expected: usize) {
+        let cells = match C::OBJECTIVES {
+            3 => ((expected as f64).sqrt() as usize).clamp(8, 512),
+            _ => ((expected as f64).cbrt() as usize).clamp(4, 64),
+        };
+        self.side = cells + 1;
+        let stride = (points.len() / SAMPLE).max(1);
+        for (k, ruler) in self.rulers[..C::OBJECTIVES - 1].iter_mut().enumerate() {
+            ruler.fit(points.iter().step_by(stride).map(|point| point.get(k)), cells);
+        }
+        self.floors.clear();
+        self.floors.resize(self.side.pow(C::OBJECTIVES as u32 - 1), u64::MAX);
+    }
+
+    /// The cell of a point, seen from one step above it in every direction.
+    #[inline]
+    fn cell<C: CostVector>(&self, point: &C) -> usize {
+        (0..C::OBJECTIVES - 1)
+            .fold(0, |cell, k| cell * self.side + self.rulers[k].cell(point.get(k)))
+    }
+
+    /// From a cell to the next one in every direction.
+    #[inline]
+    fn diagonal<C: CostVector>(&self) -> usize {
+        (0..C::OBJECTIVES - 1).fold(0, |sum, _| sum * self.side + 1)
+    }
+
+    /// Notes a point. Counts only once the grid is [`settle`](Self::settle)d.
+    #[inline]
+    pub(super) fn add<C: CostVector>(&mut self, point: &C) {
+        let cell = self.cell(point) + self.diagonal::<C>();
+        let floor = &mut self.floors[cell];
+        *floor = (*floor).min(point.get(C::OBJECTIVES - 1));
+    }
+
+    /// Lets points count in all higher cells.
+    pub(super) fn settle<C: CostVector>(&mut self) {
+        let mut step = 1;
+        for _ in 0..C::OBJECTIVES - 1 {
+            for cell in step..self.floors.len() {
+                if (cell / step) % self.side > 0 {
+                    self.floors[cell] = self.floors[cell].min(self.floors[cell - step]);
+                }
+            }
+            step *= self.side;
+        }
+    }
+
+    /// Whether no known point in a lower cell dominates this place. Errs only by saying yes.
+    #[inline]
+    pub(super) fn is_open<C: CostVector>(&self, point: &C) -> bool {
+        let floor = self.floors[self.cell(point)];
+        (point.get(C::OBJECTIVES - 1) < floor) | (floor == u64::MAX)
+    }
+}
