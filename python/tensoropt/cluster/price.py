@@ -80,14 +80,17 @@ def instance_price(entry: Mapping[str, Any], share: float = 1.0, note: str = "")
     )
 
 
-def _reference(device: Device) -> dict[str, Any] | None:
-    name = instance_table()["reference"].get(device.name)
+def _reference(device: Device, *, network: bool = False) -> dict[str, Any] | None:
+    table = instance_table()
+    name = table["reference"].get(device.name)
+    if name is None and network:
+        name = table["network_like"].get(device.name)
     return None if name is None else instance(name)
 
 
 def reference_network_bytes_s(device: Device) -> float:
     """Return the network bandwidth in bytes/s of the device's reference instance."""
-    entry = _reference(device)
+    entry = _reference(device, network=True)
     return _DEFAULT_NODE_NETWORK_BYTES_S if entry is None else float(entry["network_bytes_s"])
 
 
