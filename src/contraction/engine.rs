@@ -1,0 +1,305 @@
+//! The one operation, on whole tables: [`Engine::join`].
+
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::cells::Cells;
+use super::leaf::Leaf;
+use super::meter::{Halt, Meter};
+use crate::frontier::{CostVector, Scratch, Term, Work, thin, union_of_sums};
+
+/// Pairs below which a table is computed where it is asked for, and a job's least size.
+const JOB_PAIRS: u64 = 1 << 15;
+
+/// A table that was computed, or taken from the problem.
+#[derive(Debug)]
+pub(crate) struct Op<C> {
+    /// Unique within the engine.
+    pub id: u32,
+    pub cells: Cells<C>,
+    /// For a table of the problem: the alternative that each point is.
+    pub alternatives: Vec<u32>,
+    /// Every true point has one here at most this many times as costly.
+    pub factor: f64,
+}
+
+/// How the axes of two tables meet in a third.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JoinSpec {
+    /// Axes of the result.
+    pub dims: Vec<u32>,
+    /// For each axis of the result the step in the left table (0 if it lacks the axis).
+    pub left: Vec<usize>,
+    /// The same for the right table.
+    pub right: Vec<usize>,
+    /// Configurations of the node that is eliminated; 1 if none is.
+    pub inner: u32,
+    /// The step of the eliminated node in the left table.
+    pub inner_left: usize,
+    /// The step of the eliminated node in the right table.
+    pub inner_right: usize,
+}
+
+impl JoinSpec {
+    /// Where the terms of a cell begin in the two tables.
+    pub fn bases(&self, mut cell: usize) -> (usize, usize) {
+        let (mut left, mut right) = (0, 0);
+        for axis in (0..self.dims.len()).rev() {
+            let dim = self.dims[axis] as usize;
+            let k = cell % dim;
+            cell /= dim;
+            left += k * self.left[axis];
+            right += k * self.right[axis];
+        }
+        (left, right)
+    }
+
+    /// Number of cells of the result.
+    pub fn cells(&self) -> usize {
+        self.dims.iter().map(|&dim| dim as usize).product()
+    }
+
+    /// The sums of a cell: one per configuration of the eliminated node.
+    pub fn terms<'a, C: CostVector>(
+        &self,
+        left: &'a Cells<C>,
+        right: &'a Cells<C>,
+        cell: usize,
+    ) -> impl Iterator<Item = Term<'a, C>> {
+        let (l, r) = self.bases(cell);
+        let (step_l, step_r) = (self.inner_left, self.inner_right);
+        (0..self.inner as usize).map(move |k| Term {
+            left: left.cell(l + k * step_l),
+            right: right.cell(r + k * step_r),
+        })
+    }
+}
+
+/// Computes tables, each different one once.
+pub(crate) struct Engine<'m, C: CostVector> {
+    pub algebra: C::Algebra,
+    /// Points above this are dropped.
+    pub limit: Option<C>,
+    /// Cells are thinned to this many points.
+    pub thin_to: Option<usize>,
+    /// An objective in which thinning may lose nothing.
+    pub exact: Option<usize>,
+    /// Pairs after which to give up.
+    pub work_limit: Option<u64>,
+    pub work: Work,
+    /// Tables computed, and tables that were asked for again.
+    pub computed: u64,
+    pub reused: u64,
+    pub bytes: u64,
+    pub peak_bytes: u64,
+    meter: &'m Meter,
+    next: u32,
+    leaves: FxHashMap<u64, Vec<Arc<Op<C>>>>,
+    joins: FxHashMap<(u32, u32, Arc<JoinSpec>), Arc<Op<C>>>,
+    unit: Arc<Op<C>>,
+}
+
+impl<'m, C: CostVector> Engine<'m, C> {
+    /// An engine without limits.
+    pub fn new(algebra: C::Algebra, meter: &'m Meter) -> Self {
+        let unit =
+            Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0 };
+        Self {
+            algebra,
+            limit: None,
+            thin_to: None,
+            exact: None,
+            work_limit: None,
+            work: Work::default(),
+            computed: 0,
+            reused: 0,
+            bytes: 0,
+            peak_bytes: 0,
+            meter,
+            next: 1,
+            leaves: FxHashMap::default(),
+            joins: FxHashMap::default(),
+            unit: Arc::new(unit),
+        }
+    }
+
+    /// The meter that this engine reports to.
+    pub fn meter(&self) -> &'m Meter {
+        self.meter
+    }
+
+    /// The table without axes that adds nothing.
+    pub fn unit(&self) -> Arc<Op<C>> {
+        Arc::clone(&self.unit)
+    }
+
+    /// Forgets tables that depend on how many points cells were thinned to.
+    pub fn forget_thinned(&mut self) {
+        self.joins.retain(|_, op| op.factor <= 1.0);
+    }
+
+    /// Takes in a table of the problem. Equal ones become one.
+    pub fn leaf(&mut self, leaf: Leaf<C>, factor: f64) -> Arc<Op<C>> {
+        let mut hasher = FxHasher::default();
+        leaf.cells.dims.hash(&mut hasher);
+        leaf.cells.starts.hash(&mut hasher);
+        leaf.alternatives.hash(&mut hasher);
+        let same = self.leaves.entry(hasher.finish()).or_default();
+        let equal = |op: &&Arc<Op<C>>| {
+            op.cells == leaf.cells && op.alternatives == leaf.alternatives && op.factor == factor
+        };
+        if let Some(op) = same.iter().find(equal) {
+            return Arc::clone(op);
+        }
+        let op = Arc::new(Op {
+            id: self.next,
+            cells: leaf.cells,
+            alternatives: leaf.alternatives,
+            factor,
+        });
+        self.next += 1;
+        same.push(Arc::clone(&op));
+        op
+    }
+
+    /// `prune(union over k of left(x, k) (+) right(x, k))` for every cell `x` of the result.
+    ///
+    /// # Errors
+    ///
+    /// [`Halt`] if the meter or the work limit says so.
+    pub fn join(
+        &mut self,
+        left: &Arc<Op<C>>,
+        right: &Arc<Op<C>>,
+        spec: &Arc<JoinSpec>,
+    ) -> Result<Arc<Op<C>>, Halt> {
+        let key = (left.id, right.id, Arc::clone(spec));
+        if let Some(op) = self.joins.get(&key) {
+            self.reused += 1;
+            return Ok(Arc::clone(op));
+        }
+        let parts = self.compute(&left.cells, &right.cells, spec)?;
+        let mut cells = Cells {
+            dims: spec.dims.clone().into(),
+            starts: Vec::with_capacity(spec.cells() + 1),
+            points: Vec::with_capacity(parts.iter().map(|part| part.points.len()).sum()),
+        };
+        cells.starts.push(0);
+        let mut thinned: f64 = 1.0;
+        for part in parts {
+            let before = cells.points.len();
+            cells.starts.extend(part.ends.iter().map(|end| before + end));
+            cells.points.extend_from_slice(&part.points);
+            thinned = thinned.max(part.factor);
+            self.work += part.work;
+        }
+        let factor = left.factor.max(right.factor) * thinned;
+        let op = Arc::new(Op { id: self.next, cells, alternatives: Vec::new(), factor });
+        self.next += 1;
+        self.computed += 1;
+        self.bytes += op.cells.bytes();
+        self.peak_bytes = self.peak_bytes.max(self.bytes);
+        self.meter.pairs.store(self.work.pairs, Relaxed);
+        self.meter.bytes.store(self.bytes, Relaxed);
+        self.meter.points.store(op.cells.points.len() as u64, Relaxed);
+        self.joins.insert(key, Arc::clone(&op));
+        if self.work_limit.is_some_and(|limit| self.work.pairs > limit) {
+            return Err(Halt::Work);
+        }
+        Ok(op)
+    }
+
+    fn compute(
+        &self,
+        left: &Cells<C>,
+        right: &Cells<C>,
+        spec: &JoinSpec,
+    ) -> Result<Vec<Part<C>>, Halt> {
+        let jobs = jobs(left, right, spec);
+        let run = |job: &Range<usize>| self.run(left, right, spec, job.clone());
+        let parts: Option<Vec<Part<C>>> = if let [job] = &jobs[..] {
+            run(job).map(|part| vec![part])
+        } else {
+            jobs.par_iter().with_max_len(1).map(run).collect()
+        };
+        parts.ok_or(Halt::Stopped)
+    }
+
+    /// Computes a run of cells; nothing if the meter says to stop.
+    fn run(
+        &self,
+        left: &Cells<C>,
+        right: &Cells<C>,
+        spec: &JoinSpec,
+        cells: Range<usize>,
+    ) -> Option<Part<C>> {
+        let mut scratch = Scratch::new();
+        let (mut terms, mut out) = (Vec::with_capacity(spec.inner as usize), Vec::new());
+        let mut part = Part {
+            ends: Vec::with_capacity(cells.len()),
+            points: Vec::new(),
+            work: Work::default(),
+            factor: 1.0,
+        };
+        for cell in cells {
+            if self.meter.halted() {
+                return None;
+            }
+            terms.clear();
+            terms.extend(
+                spec.terms(left, right, cell)
+                    .filter(|term| !term.left.is_empty() && !term.right.is_empty()),
+            );
+            if !terms.is_empty() {
+                let (algebra, limit) = (&self.algebra, self.limit);
+                union_of_sums(algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
+                if let Some(most) = self.thin_to.filter(|&most| out.len() > most) {
+                    part.factor =
+                        part.factor.max(thin(&mut out, most, self.exact, &mut scratch));
+                }
+                part.points.extend_from_slice(&out);
+            }
+            part.ends.push(part.points.len());
+        }
+        Some(part)
+    }
+}
+
+/// A run of cells of a result.
+struct Part<C> {
+    ends: Vec<usize>,
+    points: Vec<C>,
+    work: Work,
+    factor: f64,
+}
+
+/// Cuts the cells into runs of some work each, so that a thread's set-up is worth it.
+fn jobs<C: CostVector>(
+    left: &Cells<C>,
+    right: &Cells<C>,
+    spec: &JoinSpec,
+) -> Vec<Range<usize>> {
+    let mut jobs = Vec::new();
+    let (mut start, mut pairs) = (0, 0);
+    let cells = spec.cells();
+    for cell in 0..cells {
+        // A cell costs something even when it has no pairs.
+        pairs += 16 + spec
+            .terms(left, right, cell)
+            .map(|term| term.left.len() as u64 * term.right.len() as u64)
+            .sum::<u64>();
+        if pairs >= JOB_PAIRS {
+            jobs.push(start..cell + 1);
+            (start, pairs) = (cell + 1, 0);
+        }
+    }
+    if start < cells {
+        jobs.push(start..cells);
+    }
+    jobs
+}

@@ -1,0 +1,68 @@
+//! A problem's tables as frontiers: [`View`], [`Leaf`].
+
+use super::cells::Cells;
+use crate::frontier::{CostVector, Scratch, prune};
+use crate::problem::Table;
+
+/// The objectives that are solved for, and what is struck out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The objectives of the problem that the vectors hold, in order.
+    pub objectives: Vec<usize>,
+    /// Alternatives that cost more than this in this objective are left out.
+    pub strike: Option<(usize, u64)>,
+    /// The largest value that each of `objectives` may take; `u64::MAX` for no cap.
+    pub caps: Vec<u64>,
+}
+
+/// The cells of a table and, for every point, the alternative that it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Leaf<C> {
+    pub cells: Cells<C>,
+    pub alternatives: Vec<u32>,
+}
+
+impl<C: CostVector> Leaf<C> {
+    /// Prunes each cell's alternatives. Of equal alternatives the first stays.
+    pub fn new(table: &Table, view: &View) -> Self {
+        let mut leaf = Self {
+            cells: Cells {
+                dims: table.dims().into(),
+                starts: Vec::with_capacity(table.cells() + 1),
+                points: Vec::new(),
+            },
+            alternatives: Vec::new(),
+        };
+        let (mut found, mut kept) = (Vec::new(), Vec::new());
+        let (mut projected, mut scratch) = (Vec::new(), Scratch::new());
+        let limit = C::limit(&view.caps);
+        leaf.cells.starts.push(0);
+        for cell in 0..table.cells() {
+            found.clear();
+            for (index, cost) in table.alternatives(cell).enumerate() {
+                if view.strike.is_some_and(|(objective, most)| cost[objective] > most) {
+                    continue;
+                }
+                projected.clear();
+                projected.extend(view.objectives.iter().map(|&objective| cost[objective]));
+                let point = C::from_slice(&projected);
+                if point.dominates(&limit) {
+                    found.push((point, index as u32));
+                }
+            }
+            if found.len() > 1 {
+                found.sort_unstable();
+                found.dedup_by_key(|(point, _)| *point);
+                kept.clear();
+                kept.extend(found.iter().map(|(point, _)| *point));
+                prune(&mut kept, &mut scratch);
+                let mut next = kept.iter().peekable();
+                found.retain(|(point, _)| next.next_if_eq(&point).is_some());
+            }
+            leaf.cells.points.extend(found.iter().map(|(point, _)| *point));
+            leaf.alternatives.extend(found.iter().map(|(_, index)| *index));
+            leaf.cells.starts.push(leaf.cells.points.len());
+        }
+        leaf
+    }
+}

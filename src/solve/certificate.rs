@@ -1,0 +1,171 @@
+//! A factor proven afterwards: [`certify`].
+//!
+//! # The problem
+//!
+//! Given points of a problem with two sums, however they were found, how far can any solution be
+//! from being covered? If a solution `z` is not covered within a factor `c`, then `c z` lies below
+//! the staircase of the points: strictly below one of its inner corners `u` in both objectives.
+//! But every solution has `w . z >= v_w`, where `v_w` is the least weighted sum, found exactly by
+//! one elimination with scalars. So `w . u > c v_w` for every weight `w`, and
+//!
+//! ```text
+//! c = max over corners u of min over weights w of (w . u) / v_w
+//! ```
+//!
+//! is a factor that holds. It cannot fall below the gap between the frontier and its convex hull.
+
+use crate::contraction::scalar::{self, Weights};
+use crate::contraction::trace::Trace;
+use crate::frontier::CostVector;
+
+/// Weighted sums tried at most.
+const WEIGHTS: usize = 128;
+
+/// Rounds a quotient of numbers below 2^63 up: their conversions and the division err by less than
+/// this in relative terms.
+const ROUND_UP: f64 = 1.0 + 4.0 * f64::EPSILON;
+
+/// The factor proven for the points at the root of a trace, and the number of weights used; `None`
+/// if nothing can be proven this way.
+///
+/// # Arguments
+///
+/// * `trace`: of vectors with two objectives that add up by sum.
+/// * `largest`: bounds on what the two objectives can add up to.
+/// * `caps`: the largest values allowed in the two; solutions above are none.
+pub(crate) fn certify<C: CostVector>(
+    trace: &Trace<C>,
+    largest: [u64; 2],
+    caps: [u64; 2],
+) -> Option<(f64, usize)> {
+    let points: Vec<[u64; 2]> =
+        trace.root().op.cells.cell(0).iter().map(|p| [p.get(0), p.get(1)]).collect();
+    let weights = weights(&points, largest);
+    if points.is_empty() || weights.is_empty() {
+        return None;
+    }
+    let optima = scalar::optima(trace, &weights);
+    let bounds: Vec<(Weights, u64)> = weights
+        .iter()
+        .zip(&optima)
+        .filter_map(|(&w, &least)| Some((w, least?)))
+        .collect();
+    let factor = corners(&points, caps)
+        .map(|corner| bounds.iter().map(|bound| quotient(corner, bound)).fold(f64::INFINITY, f64::min))
+        .fold(1.0, f64::max);
+    factor.is_finite().then_some((factor, bounds.len()))
+}
+
+/// A corner of the staircase; a coordinate that no point bounds is the cap there, which does not
+/// grow with the factor.
+#[derive(Clone, Copy)]
+struct Corner {
+    value: [u64; 2],
+    is_cap: [bool; 2],
+}
+
+fn corners(points: &[[u64; 2]], caps: [u64; 2]) -> impl Iterator<Item = Corner> {
+    let first = Corner { value: [points[0][0], caps[1]], is_cap: [false, true] };
+    let last = points[points.len() - 1];
+    let last = Corner { value: [caps[0], last[1]], is_cap: [true, false] };
+    let inner =
+        points.windows(2).map(|w| Corner { value: [w[1][0], w[0][1]], is_cap: [false; 2] });
+    std::iter::once(first).chain(inner).chain(std::iter::once(last))
+}
+
+/// The factor beyond which a weight rules out solutions below a corner.
+fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f64 {
+    let (mut above, mut below) = (0u128, u128::from(least));
+    for i in 0..2 {
+        let part = u128::from(weights[i]) * u128::from(corner.value[i]);
+        if corner.is_cap[i] {
+            // A solution is at most the cap here, whatever the factor.
+            match below.checked_sub(part) {
+                Some(rest) => below = rest,
+                None => return f64::INFINITY,
+            }
+        } else {
+            above += part;
+        }
+    }
+    if above == 0 {
+        1.0
+    } else if below == 0 {
+        f64::INFINITY
+    } else {
+        (above as f64 / below as f64 * ROUND_UP).max(1.0)
+    }
+}
+
+/// Normals of the lower convex hull of the points, evenly chosen, and the two axes. Weighted sums
+/// of up to `largest` must stay in range; scaling a weight down only blunts the bound.
+fn weights(points: &[[u64; 2]], largest: [u64; 2]) -> Vec<Weights> {
+    let in_range = |w: Weights| {
+        let sum = u128::from(w[0]) * u128::from(largest[0])
+            + u128::from(w[1]) * u128::from(largest[1]);
+        sum <= u128::from(scalar::LARGEST)
+    };
+    let hull = hull(points);
+    let normals: Vec<Weights> = hull
+        .windows(2)
+        .map(|edge| {
+            let mut normal = [edge[0][1] - edge[1][1], edge[1][0] - edge[0][0]];
+            // Precision up to here; a shift by more than the shorter side would lose it.
+            while !in_range(normal) {
+                normal = normal.map(|w| w / 2);
+            }
+            normal
+        })
+        .filter(|normal| *normal != [0, 0])
+        .collect();
+    let wanted = normals.len().min(WEIGHTS);
+    let mut chosen: Vec<Weights> =
+        (0..wanted).map(|i| normals[i * normals.len() / wanted]).collect();
+    chosen.extend([[1, 0], [0, 1]].into_iter().filter(|&w| in_range(w)));
+    chosen
+}
+
+/// The lower left convex hull of a frontier in two objectives, in its order.
+fn hull(points: &[[u64; 2]]) -> Vec<[u64; 2]> {
+    let mut hull: Vec<[u64; 2]> = Vec::new();
+    for &point in points {
+        while let [.., a, b] = hull[..] {
+            // b stays if it lies strictly below the line from a to point.
+            let run = |p: [u64; 2]| i128::from(p[0]) - i128::from(a[0]);
+            let fall = |p: [u64; 2]| i128::from(a[1]) - i128::from(p[1]);
+            if fall(b) * run(point) > fall(point) * run(b) {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(point);
+    }
+    hull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hull_of_a_staircase() {
+        let points = [[0, 10], [1, 9], [2, 4], [5, 3], [6, 0]];
+        assert_eq!(hull(&points), [[0, 10], [2, 4], [6, 0]]);
+    }
+
+    #[test]
+    fn a_corner_above_the_optimum_costs_a_factor() {
+        let corner = Corner { value: [4, 6], is_cap: [false; 2] };
+        let factor = quotient(corner, &([1, 1], 5));
+        assert!((2.0..2.000_001).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn a_cap_does_not_grow() {
+        let corner = Corner { value: [6, 3], is_cap: [false, true] };
+        let factor = quotient(corner, &([1, 1], 6));
+        assert!((2.0..2.000_001).contains(&factor), "{factor}");
+        let unlimited = Corner { value: [6, u64::MAX], is_cap: [false, true] };
+        assert_eq!(quotient(unlimited, &([1, 1], 6)), f64::INFINITY);
+    }
+}

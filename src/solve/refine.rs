@@ -1,0 +1,398 @@
+//! From options to passes over the graph: [`run`].
+//!
+//! A pass is one elimination with cells thinned to a number of points. With `epsilon` there are
+//! several, each with less thinning, until the factor proven is small enough or nothing was
+//! thinned; a limit ends them with the best so far.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::certificate::certify;
+use super::options::{Peak, SolveOptions};
+use super::peak;
+use super::solution::{Certificate, Least, Quantity, Solution};
+use super::status::{Counters, Status};
+use super::Vectors;
+use rayon::prelude::*;
+
+use crate::contraction::{Choice, Expand};
+use crate::contraction::eliminate::{Limits, eliminate};
+use crate::contraction::engine::Engine;
+use crate::contraction::leaf::View;
+use crate::contraction::meter::{Halt, Meter};
+use crate::contraction::trace::Trace;
+use crate::error::{Error, Result};
+use crate::frontier::{CostVector, Packed2, Scratch, Wide, thin};
+use crate::problem::{Aggregate, CostGraph};
+
+/// Points per cell in the first pass with `epsilon`, and how many times more in each further one.
+const FIRST_THIN: usize = 256;
+const LESS_THIN: usize = 4;
+
+/// Points per cell beyond which the next pass does not thin at all.
+const LAST_THIN: usize = 1 << 15;
+
+/// An answer before it is given to the user.
+pub(crate) struct Answer {
+    pub status: Status,
+    pub certificate: Certificate,
+    pub counters: Counters,
+    pub costs: Vec<u64>,
+    pub origins: Vec<(u32, u32)>,
+    pub traces: Vec<Arc<dyn Expand>>,
+    pub least: Vec<Least>,
+}
+
+impl Answer {
+    /// Makes it the user's. `reason` is why the watching thread stopped the solve, if it did.
+    pub fn into_solution(
+        self,
+        graph: &CostGraph,
+        options: &SolveOptions,
+        reason: Option<Status>,
+    ) -> Solution {
+        let certificate = self.certificate;
+        let proven = certificate.certified.unwrap_or(f64::INFINITY).min(certificate.a_priori);
+        let status = match self.status {
+            Status::Stopped => reason.unwrap_or(Status::Stopped),
+            status => status,
+        };
+        Solution {
+            graph: graph.clone(),
+            threads: options.threads,
+            status,
+            certificate,
+            factor: proven,
+            counters: self.counters,
+            peak: options.peak,
+            costs: self.costs,
+            origins: self.origins,
+            traces: self.traces,
+            least: self.least,
+        }
+    }
+}
+
+/// What is solved for: some objectives of the graph, perhaps with a peak in the place of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The objectives in the vectors. With a peak the transient one is not among them, and the
+    /// resident one stands for the peak.
+    pub objectives: Vec<usize>,
+    pub caps: Vec<u64>,
+    pub peak: Option<Peak>,
+    pub epsilon: f64,
+}
+
+impl Request {
+    fn new(graph: &CostGraph, options: &SolveOptions) -> Self {
+        let transient = options.peak.map(|peak| peak.transient);
+        let objectives: Vec<usize> =
+            (0..graph.objectives()).filter(|&objective| Some(objective) != transient).collect();
+        let caps = objectives.iter().map(|&objective| options.cap(objective)).collect();
+        Self { objectives, caps, peak: options.peak, epsilon: options.epsilon }
+    }
+
+    /// One objective (or the peak), as low as it gets.
+    fn least(objective: usize, peak: Option<Peak>) -> Self {
+        let peak = peak.map(|peak| Peak { cap: None, ..peak });
+        Self { objectives: vec![objective], caps: vec![u64::MAX], peak, epsilon: 0.0 }
+    }
+
+    pub fn view(&self) -> View {
+        View { objectives: self.objectives.clone(), strike: None, caps: self.caps.clone() }
+    }
+}
+
+/// Solves, and for an infeasible problem finds out what the caps would have to be.
+pub(crate) fn run(graph: &CostGraph, options: &SolveOptions, meter: &Meter) -> Result<Answer> {
+    let request = Request::new(graph, options);
+    let mut answer = answer(graph, options, &request, meter)?;
+    if answer.status != Status::Infeasible {
+        return Ok(answer);
+    }
+    let mut capped: Vec<(Quantity, u64, Request)> = (0..graph.objectives())
+        .filter(|&objective| options.cap(objective) < u64::MAX)
+        .map(|objective| {
+            let quantity = Quantity::Objective(objective);
+            (quantity, options.cap(objective), Request::least(objective, None))
+        })
+        .collect();
+    if let Some((peak, cap)) = options.peak.and_then(|peak| Some((peak, peak.cap?))) {
+        capped.push((Quantity::Peak, cap, Request::least(peak.resident, Some(peak))));
+    }
+    for (quantity, cap, request) in capped {
+        let found = self::answer(graph, options, &request, meter)?;
+        let reachable = found.costs.chunks_exact(graph.objectives()).next().map(|cost| {
+            match (quantity, options.peak) {
+                (Quantity::Objective(objective), _) => cost[objective],
+                (Quantity::Peak, Some(peak)) => cost[peak.resident] + cost[peak.transient],
+                (Quantity::Peak, None) => unreachable!("a peak is capped only if there is one"),
+            }
+        });
+        answer.least.push(Least { quantity, cap, reachable });
+    }
+    Ok(answer)
+}
+
+fn answer(
+    graph: &CostGraph,
+    options: &SolveOptions,
+    request: &Request,
+    meter: &Meter,
+) -> Result<Answer> {
+    match Vectors::of(graph, &request.view()) {
+        Vectors::Packed => answer_as::<Packed2>((), graph, options, request, meter),
+        Vectors::One(a) => answer_as::<Wide<1>>(a, graph, options, request, meter),
+        Vectors::Two(a) => answer_as::<Wide<2>>(a, graph, options, request, meter),
+        Vectors::Three(a) => answer_as::<Wide<3>>(a, graph, options, request, meter),
+        Vectors::Four(a) => answer_as::<Wide<4>>(a, graph, options, request, meter),
+    }
+}
+
+/// Points and what is proven of them.
+pub(crate) struct Front<C: CostVector> {
+    pub trace: Arc<Trace<C>>,
+    pub certificate: Certificate,
+}
+
+impl<C: CostVector> Front<C> {
+    pub fn points(&self) -> &[C] {
+        self.trace.root().op.cells.cell(0)
+    }
+
+    pub fn factor(&self) -> f64 {
+        let certified = self.certificate.certified.unwrap_or(f64::INFINITY);
+        certified.min(self.certificate.a_priori)
+    }
+}
+
+/// Passes over one graph that share what they compute.
+pub(crate) struct Solver<'a, 'm, C: CostVector> {
+    pub graph: &'a CostGraph,
+    pub options: &'a SolveOptions,
+    pub engine: Engine<'m, C>,
+    pub passes: u64,
+    /// Why the passes were halted, once they were.
+    pub halted: Option<Status>,
+}
+
+impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
+    fn new(
+        algebra: C::Algebra,
+        graph: &'a CostGraph,
+        options: &'a SolveOptions,
+        meter: &'m Meter,
+    ) -> Self {
+        let mut engine = Engine::new(algebra, meter);
+        engine.work_limit = options.work_limit;
+        Self { graph, options, engine, passes: 0, halted: None }
+    }
+
+    /// The frontier of a view within `epsilon`, or as near as it came before it was halted;
+    /// nothing if it came nowhere.
+    pub fn front(&mut self, view: &View, epsilon: f64) -> Result<Option<Front<C>>> {
+        self.engine.limit = view.limit();
+        let capped: Vec<usize> =
+            (0..view.caps.len()).filter(|&i| view.caps[i] < u64::MAX).collect();
+        self.engine.exact = capped.first().copied();
+        let mut best: Option<Front<C>> = None;
+        for thin_to in self.schedule(epsilon, capped.len()) {
+            if self.engine.thin_to.replace(thin_to) != Some(thin_to) {
+                self.engine.forget_thinned();
+            }
+            let limits = Limits::of(self.options);
+            let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
+                Ok(trace) => Arc::new(trace),
+                Err(Halt::Error(error)) => return Err(error),
+                Err(Halt::Stopped) => {
+                    self.halted = Some(Status::Stopped);
+                    break;
+                }
+                Err(Halt::Work) => {
+                    self.halted = Some(Status::WorkLimit);
+                    break;
+                }
+            };
+            self.passes += 1;
+            self.engine.meter().passes.store(self.passes, Relaxed);
+            let front = self.prove(trace, view, epsilon);
+            let factor = front.factor();
+            if best.as_ref().is_none_or(|best| factor < best.factor()) {
+                best = Some(front);
+            }
+            if factor <= 1.0 + epsilon {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// How many points cells are thinned to, pass by pass; the last is exact.
+    ///
+    /// Limits want something early, so they get a coarse pass first. Thinning loses nothing in one
+    /// objective, so it can stay within one cap, but not within two.
+    fn schedule(&self, epsilon: f64, caps: usize) -> Vec<usize> {
+        let hurried = self.options.work_limit.is_some() || self.options.time_limit.is_some();
+        let thinning = caps <= 1 && C::OBJECTIVES > 1 && (epsilon > 0.0 || hurried);
+        let sizes = std::iter::successors(Some(FIRST_THIN), |size| Some(size * LESS_THIN));
+        let mut schedule: Vec<usize> = if thinning {
+            sizes.take_while(|&size| size <= LAST_THIN).collect()
+        } else {
+            Vec::new()
+        };
+        schedule.push(usize::MAX);
+        schedule
+    }
+
+    /// Proves a factor, a posteriori if the one carried along is not good enough.
+    fn prove(&self, trace: Arc<Trace<C>>, view: &View, epsilon: f64) -> Front<C> {
+        let a_priori = trace.root().op.factor;
+        let mut certificate = Certificate { a_priori, certified: None, weights: 0 };
+        let sums = view.objectives.len() == 2
+            && view.objectives.iter().all(|&i| self.graph.aggregates()[i] == Aggregate::Sum);
+        if sums && a_priori > 1.0 + epsilon {
+            let largest = [0, 1].map(|i| self.graph.largest(view.objectives[i]));
+            let caps = [view.caps[0], view.caps[1]];
+            // Thinned tables of the problem itself are beyond what the optima can see.
+            let given = self.given_factor();
+            if let Some((factor, weights)) = certify(&trace, largest, caps) {
+                certificate.certified = Some(factor * given);
+                certificate.weights = weights;
+            }
+        }
+        Front { trace, certificate }
+    }
+
+    fn given_factor(&self) -> f64 {
+        self.graph.used_tables().map(|table| table.factor()).fold(1.0, f64::max)
+    }
+
+    pub fn counters(&self) -> Counters {
+        let work = self.engine.work;
+        Counters {
+            passes: self.passes,
+            tables: self.engine.computed,
+            reused: self.engine.reused,
+            cells: work.calls,
+            pairs: work.pairs,
+            visited: work.visited,
+            points: work.points,
+            largest: work.peak,
+            peak_bytes: self.engine.peak_bytes,
+        }
+    }
+}
+
+/// Points of an answer, each with where it came from, before their costs are complete.
+pub(crate) struct Found<C: CostVector> {
+    pub origins: Vec<(u32, u32)>,
+    pub traces: Vec<Arc<Trace<C>>>,
+    pub certificate: Certificate,
+}
+
+fn answer_as<C: CostVector>(
+    algebra: C::Algebra,
+    graph: &CostGraph,
+    options: &SolveOptions,
+    request: &Request,
+    meter: &Meter,
+) -> Result<Answer> {
+    let mut solver = Solver::<C>::new(algebra, graph, options, meter);
+    let mut found = match request.peak {
+        Some(peak) => peak::walk(&mut solver, request, peak)?,
+        None => single(&mut solver, request)?,
+    };
+    let proven = found
+        .certificate
+        .certified
+        .unwrap_or(f64::INFINITY)
+        .min(found.certificate.a_priori);
+    let status = match solver.halted {
+        _ if found.origins.is_empty() && solver.halted.is_none() => Status::Infeasible,
+        _ if proven <= 1.0 => Status::Optimal,
+        Some(halted) => halted,
+        None => Status::Epsilon,
+    };
+    let costs = costs(graph, request, &found)?;
+    let traces = found.traces.drain(..).map(|trace| trace as Arc<dyn Expand>).collect();
+    Ok(Answer {
+        status,
+        certificate: found.certificate,
+        counters: solver.counters(),
+        costs,
+        origins: found.origins,
+        traces,
+        least: Vec::new(),
+    })
+}
+
+fn single<C: CostVector>(
+    solver: &mut Solver<'_, '_, C>,
+    request: &Request,
+) -> Result<Found<C>> {
+    let unproven = Certificate { a_priori: f64::INFINITY, certified: None, weights: 0 };
+    let Some(front) = solver.front(&request.view(), request.epsilon)? else {
+        return Ok(Found { origins: Vec::new(), traces: Vec::new(), certificate: unproven });
+    };
+    let mut certificate = front.certificate;
+    let indices = chosen(solver, &front, &mut certificate);
+    Ok(Found {
+        origins: indices.into_iter().map(|index| (0, index)).collect(),
+        traces: vec![front.trace],
+        certificate,
+    })
+}
+
+/// The indices of all points, or of as many as are wanted.
+fn chosen<C: CostVector>(
+    solver: &Solver<'_, '_, C>,
+    front: &Front<C>,
+    certificate: &mut Certificate,
+) -> Vec<u32> {
+    let points = front.points();
+    let Some(most) = solver.options.max_points.filter(|&most| most < points.len()) else {
+        return (0..points.len() as u32).collect();
+    };
+    let mut kept = points.to_vec();
+    let factor = thin(&mut kept, most, solver.engine.exact, &mut Scratch::new());
+    certificate.a_priori *= factor;
+    certificate.certified = certificate.certified.map(|certified| certified * factor);
+    // Both are sorted, and what was kept is a part.
+    let mut next = kept.iter().peekable();
+    let kept = (0..points.len()).filter(|&i| next.next_if_eq(&&points[i]).is_some());
+    kept.map(|i| i as u32).collect()
+}
+
+/// The cost vectors of all points in all objectives of the graph.
+fn costs<C: CostVector>(
+    graph: &CostGraph,
+    request: &Request,
+    found: &Found<C>,
+) -> Result<Vec<u64>> {
+    let objectives = graph.objectives();
+    if request.objectives.len() == objectives {
+        let point = |&(trace, index): &(u32, u32)| {
+            found.traces[trace as usize].root().op.cells.cell(0)[index as usize]
+        };
+        let cost = |point: C| (0..objectives).map(move |objective| point.get(objective));
+        return Ok(found.origins.iter().map(point).flat_map(cost).collect());
+    }
+    // What was projected away comes from the plans.
+    let rows: Result<Vec<Vec<u64>>> = found
+        .origins
+        .par_iter()
+        .map(|&(trace, index)| {
+            let mut choice = Choice::new(graph.nodes(), graph.factors());
+            found.traces[trace as usize].expand(0, index as usize, &mut choice)?;
+            graph
+                .cost(
+                    &choice.configurations,
+                    &choice.node_alternatives,
+                    &choice.factor_alternatives,
+                )
+                .ok_or_else(|| Error::Internal("a plan is impossible".into()))
+        })
+        .collect();
+    Ok(rows?.concat())
+}
