@@ -21,6 +21,7 @@ earlier row, its base. The file is plain JSON:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import fields
 from itertools import chain
@@ -85,7 +86,7 @@ def save(
         "version": VERSION,
         "model": frontier.model,
         "status": frontier.status,
-        "factor": frontier.factor,
+        "factor": frontier.factor if math.isfinite(frontier.factor) else None,
         "notes": list(frontier.notes),
         "settings": frontier.settings,
         "graph": {
@@ -251,7 +252,7 @@ def load(path: str | PathLike[str]) -> Frontier:
             points=LazyPoints(count, decoder),
             schemes=[decoder(i) for i in range(count, len(decoder.entries))],
             status=reader.text("status"),
-            factor=reader.number("factor"),
+            factor=math.inf if reader.value.get("factor", 0) is None else reader.number("factor"),
             notes=reader.texts("notes"),
             settings=reader.mapping("settings"),
             costs=costs,

@@ -122,7 +122,8 @@ class Frontier(Sequence[Strategy]):
     status : str
         Why the search ended: ``optimal`` (every point is exact), ``epsilon``, ``time_limit``...
     factor : float
-        Proven: every strategy has a point that is within this factor in both costs.
+        Proven: every strategy has a point that is within this factor in both costs. Infinite if
+        nothing is proven.
     notes : sequence of str
         Assumptions that hold for all points.
     settings : mapping, optional

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import numpy as np
 
 from tensoropt.errors import FileFormatError
 
-__all__ = ["Reader", "read_document", "write_document"]
+__all__ = ["Reader", "peek_format", "read_document", "to_json", "write_document"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -31,11 +32,7 @@ def write_document(
     Equal documents give equal bytes. The file appears whole or not at all.
     """
     target = Path(path)
-    separators = (",", ":") if indent is None else (",", ": ")
-    text = json.dumps(
-        document, indent=indent, separators=separators, allow_nan=False, default=_plain
-    )
-    data = (text + "\n").encode()
+    data = (to_json(document, indent) + "\n").encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, compresslevel=6, mtime=0)
     if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
@@ -55,6 +52,32 @@ def write_document(
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def to_json(value: Any, indent: int | None = 1) -> str:
+    """Return values as JSON text, numpy's numbers included."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(value, indent=indent, separators=separators, allow_nan=False, default=_plain)
+
+
+def peek_format(path: str | PathLike[str]) -> str | None:
+    """Return the format that a file says it has, None if it is no document of ours.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        packed = file.read(2) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if packed else open(path, "rb") as source:
+            head = source.read(256).decode(errors="replace")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None
+    # Documents are written with these two fields first.
+    match = re.match(r'\s*\{\s*"format"\s*:\s*"([^"]*)"', head)
+    return match.group(1) if match else None
 
 
 def read_document(path: str | PathLike[str], kind: str, version: int) -> Reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,54 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     right, top = _limits(memory, time_s * factor, scheme_memory, scheme_time * factor, card)
     _draw_steps(axes, memory, time_s * factor, right, top, len(frontier))
     _draw_schemes(axes, frontier, factor, right, top)
+    if card < right:
+        _draw_card(axes, frontier, card, right)
+    axes.set_xlim(0, right)
+    axes.set_ylim(0, top)
+    axes.set_xlabel("device memory (GB)")
+    axes.set_ylabel(f"time of one iteration ({unit})")
+    axes.grid(visible=True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(
+        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, borderaxespad=0
+    )
+    g = frontier.graph_summary
+    precise = "exact" if frontier.factor == 1 else f"within {100 * (frontier.factor - 1):.2g} %"
+    if math.isinf(frontier.factor):
+        precise = frontier.status
+    axes.set_title(
+        f"{frontier.model} on {frontier.cluster.name}: {format_count(g.parameter_count)} "
+        f"parameters, batch {g.batch_size} ({precise})",
+        fontsize=10,
+    )
+    _write(figure, path)
+
+
+def _limits(
+    memory: Any, times: Any, scheme_memory: Any, scheme_times: Any, card: float
+) -> tuple[float, float]:
+    """Choose how far the axes reach: all of the frontier, and schemes unless they are far off.
+
+    One scheme that is ten times worse, or a card that is ten times larger, would otherwise squeeze
+    everything else into a corner; the scheme is drawn at the edge instead.
+    """
+    right = 1.08 * float(memory.max())
+    if card <= 3 * right:
+        right = max(right, 1.08 * card)
+    top = 1.08 * float(times.max())
+    near_memory = scheme_memory[scheme_memory <= 2 * right]
+    near_times = scheme_times[scheme_times <= 1.5 * top]
+    if near_memory.size:
+        right = max(right, 1.06 * float(near_memory.max()))
+    if near_times.size:
+        top = max(top, 1.06 * float(near_times.max()))
+    return right, top
+
+
+def _draw_card(axes: Any, frontier: Frontier, card: float, right: float) -> None:
+    """Mark how much memory there is."""
     axes.axvline(card, color="0.35", linestyle="--", linewidth=1.2)
-    axes.axvspan(card, max(right, card * 1.001), color="0.93", zorder=0)
+    axes.axvspan(card, right, color="0.93", zorder=0)
     axes.annotate(
         f"{frontier.cluster.device.name}\n{format_bytes(card * 1e9)}",
         (card, 0.98),
@@ -82,42 +129,6 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
         fontsize=8,
         color="0.35",
     )
-    axes.set_xlim(0, right)
-    axes.set_ylim(0, top)
-    axes.set_xlabel("device memory (GB)")
-    axes.set_ylabel(f"time of one iteration ({unit})")
-    axes.grid(visible=True, color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(
-        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, borderaxespad=0
-    )
-    g = frontier.graph_summary
-    exact = "exact" if frontier.factor == 1 else f"within {100 * (frontier.factor - 1):.2g} %"
-    axes.set_title(
-        f"{frontier.model} on {frontier.cluster.name}: {format_count(g.parameter_count)} "
-        f"parameters, batch {g.batch_size} ({exact})",
-        fontsize=10,
-    )
-    _write(figure, path)
-
-
-def _limits(
-    memory: Any, times: Any, scheme_memory: Any, scheme_times: Any, card: float
-) -> tuple[float, float]:
-    """Choose how far the axes reach: all of the frontier, and schemes unless they are far off.
-
-    One scheme that is ten times worse would otherwise squeeze everything else into a corner; it is
-    drawn at the edge instead.
-    """
-    right = 1.08 * max(float(memory.max()), card)
-    top = 1.08 * float(times.max())
-    near_memory = scheme_memory[scheme_memory <= 2 * right]
-    near_times = scheme_times[scheme_times <= 1.5 * top]
-    if near_memory.size:
-        right = max(right, 1.06 * float(near_memory.max()))
-    if near_times.size:
-        top = max(top, 1.06 * float(near_times.max()))
-    return right, top
 
 
 def _draw_steps(axes: Any, memory: Any, times: Any, right: float, top: float, count: int) -> None:

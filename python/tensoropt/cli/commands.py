@@ -1,0 +1,443 @@
+"""What the commands do. Everything heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import math
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.errors import FileFormatError, MissingExtraError, ProblemError
+
+from .models import load_model
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from tensoropt.cluster import Cluster, Device
+    from tensoropt.frontier import Frontier, Sweep
+    from tensoropt.strategy import Strategy
+
+__all__ = ["devices", "examples", "pick", "search", "show", "sweep"]
+
+
+def search(options: Namespace) -> int:
+    """Search the frontier of a model on a cluster."""
+    from tensoropt.search import search as find
+
+    cluster = _cluster(options.cluster)
+    plot = None if options.no_plot else options.plot or _beside(options.output)
+    _writable(options.output, plot)
+    with Progress() as progress:
+        progress("importing the model", 0.0)
+        graph = load_model(options)
+        frontier = find(graph, cluster, progress=progress, **_space(options))
+        frontier.save(options.output, lambda done: progress("saving the frontier", done))
+        drawn = _draw(frontier, plot, required=options.plot is not None)
+    if options.json:
+        document = _frontier_record(frontier, options.points)
+        document |= {"output": options.output, "plot": plot if drawn else None}
+        _print_json(document)
+        return 0
+    print(_heading(frontier))
+    print(frontier.table(_rows(options.points, len(frontier))))
+    print()
+    print(_closing(frontier))
+    print(f"Saved to {options.output}" + (f", drawn in {plot}." if drawn else "."))
+    return 0
+
+
+def pick(options: Namespace) -> int:
+    """Pick a strategy from a saved frontier."""
+    frontier = _load_frontier(options.frontier)
+    if options.time is not None:
+        index = frontier.leanest_index(options.time)
+    else:
+        index = frontier.fastest_index(options.memory)
+    strategy = frontier[index]
+    if options.output:
+        strategy.save(options.output)
+    if options.json:
+        _print_json(_strategy_record(frontier, strategy, index))
+        return 0
+    print(f"Point {index} of {len(frontier):,}")
+    _print_strategy(frontier, strategy)
+    if options.output:
+        print(f"\nSaved to {options.output}.")
+    return 0
+
+
+def show(options: Namespace) -> int:
+    """Show a saved frontier, or explain one strategy."""
+    from tensoropt.frontier.file import FORMAT
+
+    if _format_of(options.frontier) != FORMAT:
+        return _show_strategy(options)
+    frontier = _load_frontier(options.frontier)
+    if options.plot:
+        frontier.plot(options.plot)
+    index, strategy = _chosen(frontier, options)
+    if strategy is None:
+        if options.output:
+            raise ProblemError("--output saves one strategy: name it with --point or --scheme")
+        if options.json:
+            _print_json(_frontier_record(frontier, options.points))
+            return 0
+        print(_heading(frontier))
+        print(frontier.table(_rows(options.points, len(frontier))))
+        print()
+        print(_closing(frontier))
+        return 0
+    if options.output:
+        strategy.save(options.output)
+    if options.json:
+        _print_json(_strategy_record(frontier, strategy, index))
+    elif options.against is not None:
+        print(_point(frontier, options.against).diff(strategy))
+    else:
+        _print_strategy(frontier, strategy)
+    return 0
+
+
+def sweep(options: Namespace) -> int:
+    """Compare numbers of devices."""
+    from tensoropt.search import sweep as find
+
+    if options.output and not options.fewest:
+        raise ProblemError("--output saves the strategy of --fewest: add --fewest, or leave it out")
+    _writable(options.output, options.plot)
+    with Progress() as progress:
+        progress("importing the model", 0.0)
+        graph = load_model(options)
+        space = _space(options)
+        result = find(
+            graph,
+            options.device,
+            options.counts,
+            fewest=options.fewest,
+            progress=progress,
+            **space,
+        )
+    if options.plot:
+        result.plot(options.plot)
+    if options.json:
+        _print_json(result.to_dict())
+    else:
+        _print_sweep(result)
+    best = result.fewest  # raises where nothing fits on any number of devices
+    if options.fewest and best.strategy is not None:
+        if options.output:
+            best.strategy.save(options.output)
+        if not options.json:
+            plural = "s suffice" if best.count > 1 else " suffices"
+            print(f"\n{best.count} {result.device}{plural}:\n")
+            print(best.strategy.explain())
+    return 0
+
+
+def devices(options: Namespace) -> int:
+    """List the devices whose figures ship with the package."""
+    from tensoropt.cluster import Device
+
+    if options.name:
+        device = Device.named(options.name)
+        if options.json:
+            _print_json(device.to_dict())
+        else:
+            print(_device_text(device))
+        return 0
+    found = [Device.named(name) for name in Device.names()]
+    if options.json:
+        _print_json([device.to_dict() for device in found])
+        return 0
+    print(_device_table(found))
+    print("\nFigures with their sources: tensoropt devices NAME. Your own: see Cluster.load.")
+    return 0
+
+
+def examples(options: Namespace) -> int:
+    """List the built-in models."""
+    from tensoropt.examples import names
+
+    if options.json:
+        _print_json(list(names()))
+    else:
+        print("\n".join(names()))
+    return 0
+
+
+# ---------------------------------------------------------------------------- input
+
+
+def _cluster(spec: str) -> Cluster:
+    from tensoropt.cluster import Cluster
+
+    if spec.endswith((".json", ".toml")):
+        return Cluster.load(spec)
+    return Cluster.parse(spec)
+
+
+def _space(options: Namespace) -> dict[str, Any]:
+    """Return the options of the search that were given."""
+    names = ("precision", "optimizer", "micro_batches", "recompute", "epsilon")
+    values = {name: getattr(options, name) for name in (*names, "max_axes", "threads")}
+    values["memory_bytes"] = options.memory
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _beside(output: str) -> str:
+    path = Path(output)
+    stem = path.with_suffix("") if path.suffix == ".gz" else path
+    return str(stem.with_suffix(".png"))
+
+
+def _writable(*paths: str | None) -> None:
+    """Refuse, before a long search, names that could not be written after it."""
+    for path in paths:
+        if path is None:
+            continue
+        if Path(path).is_dir():
+            raise IsADirectoryError(21, "is a directory, expected a file name", path)
+        if not Path(path).parent.is_dir():
+            raise FileNotFoundError(2, "no such directory", str(Path(path).parent))
+
+
+def _load_frontier(path: str) -> Frontier:
+    from tensoropt.frontier import Frontier
+
+    return Frontier.load(path)
+
+
+def _format_of(path: str) -> str:
+    """Return the format that a saved file says it has; what is none is read as a frontier."""
+    from tensoropt.frontier.file import FORMAT
+    from tensoropt.reporting.files import peek_format
+
+    return peek_format(path) or FORMAT
+
+
+def _show_strategy(options: Namespace) -> int:
+    from tensoropt.strategy import Strategy
+
+    for name in ("point", "scheme", "against", "plot"):
+        if getattr(options, name) is not None:
+            raise FileFormatError(
+                f"--{name} needs a saved frontier, and '{options.frontier}' is a single strategy"
+            )
+    strategy = Strategy.load(options.frontier)
+    if options.output:
+        strategy.save(options.output)
+    if options.json:
+        _print_json(strategy.to_dict())
+    else:
+        print(strategy.explain())
+    return 0
+
+
+def _chosen(frontier: Frontier, options: Namespace) -> tuple[int | None, Strategy | None]:
+    if options.scheme is not None:
+        return None, _scheme(frontier, options.scheme)
+    if options.point is not None:
+        strategy = _point(frontier, options.point)
+        return options.point % len(frontier), strategy
+    if options.against is not None:
+        raise ProblemError("--against compares with a strategy: name it with --point or --scheme")
+    return None, None
+
+
+def _point(frontier: Frontier, index: int) -> Strategy:
+    if not -len(frontier) <= index < len(frontier):
+        raise ProblemError(
+            f"there is no point {index}: the frontier has points 0 to {len(frontier) - 1}"
+        )
+    return frontier[index]
+
+
+def _scheme(frontier: Frontier, name: str) -> Strategy:
+    from difflib import get_close_matches
+
+    known = {scheme.scheme.lower(): scheme for scheme in frontier.schemes}
+    close = get_close_matches(name.lower(), known, n=1, cutoff=0.0)
+    starting = [s for text, s in known.items() if text.startswith(name.lower())]
+    if name.lower() in known:
+        return known[name.lower()]
+    if len(starting) == 1:
+        return starting[0]
+    names = ", ".join(scheme.scheme for scheme in frontier.schemes) or "none"
+    hint = f", did you mean '{known[close[0]].scheme}'?" if close else ""
+    raise ProblemError(f"no scheme '{name}'{hint} The frontier has: {names}")
+
+
+# ---------------------------------------------------------------------------- output
+
+
+def _draw(frontier: Frontier, path: str | None, *, required: bool) -> bool:
+    if path is None:
+        return False
+    try:
+        frontier.plot(path)
+    except MissingExtraError as error:
+        if required:
+            raise
+        print(f"tensoropt: no picture: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _rows(points: int, count: int) -> int:
+    return points or count
+
+
+def _heading(frontier: Frontier) -> str:
+    from tensoropt.reporting.units import format_count
+
+    g, settings = frontier.graph_summary, frontier.settings
+    batch = f"batch {g.batch_size}"
+    if g.tokens_per_sample:
+        batch += f" of {g.tokens_per_sample:,} tokens"
+    names = [str(settings[key]) for key in ("precision", "optimizer") if key in settings]
+    head = [f"{format_count(g.parameter_count)} parameters", batch, *names]
+    return f"{frontier.model} on {frontier.cluster.name}: {', '.join(head)}\n"
+
+
+def _closing(frontier: Frontier) -> str:
+    """Say what is proven, what to use, and what was assumed."""
+    from tensoropt.errors import InfeasibleError
+    from tensoropt.reporting.describe import summary
+    from tensoropt.reporting.frontier_table import fit_word, price_text
+    from tensoropt.reporting.units import format_bytes, format_seconds
+
+    lines = [_proof(frontier)]
+    device = frontier.cluster.device
+    try:
+        index = frontier.fastest_index()
+    except InfeasibleError as error:
+        lines.append(f"Warning: {error}.")
+    else:
+        best = frontier[index]
+        price = price_text(frontier, best)
+        lines.append(
+            f"Fastest that fits one {device.name} ({format_bytes(device.memory_bytes)}): "
+            f"point {index}, {summary(best)}, {format_seconds(best.costs.time_s)}"
+            + (f", {price}" if price else "")
+            + ("; at risk, above 90 % of the memory" if fit_word(frontier, best) != "yes" else "")
+            + "."
+        )
+    lines += [f"Note: {note}." for note in (n.rstrip(".") for n in frontier.notes)]
+    if frontier.seconds:
+        spent = ", ".join(f"{name} {format_seconds(s)}" for name, s in frontier.seconds.items())
+        lines.append(f"Time spent: {spent}.")
+    return "\n".join(lines)
+
+
+def _proof(frontier: Frontier) -> str:
+    count = f"{len(frontier):,} point{'s' if len(frontier) > 1 else ''}"
+    if frontier.factor == 1:
+        return (
+            f"{count}, status {frontier.status}: exact, no strategy of the space beats any of them."
+        )
+    if math.isinf(frontier.factor):
+        return f"{count}, status {frontier.status}: how far from the exact frontier is not proven."
+    return (
+        f"{count}, status {frontier.status}: proven to be within "
+        f"{100 * (frontier.factor - 1):.3g} % of the exact frontier in both costs."
+    )
+
+
+def _print_strategy(frontier: Frontier, strategy: Strategy) -> None:
+    from tensoropt.reporting.frontier_table import fit_word, price_text
+
+    print(strategy.explain())
+    device = frontier.cluster.device
+    share = 100 * strategy.memory_share(frontier.cluster)
+    word = {"yes": "fits", "at risk": "fits, at risk", "no": "does not fit"}
+    print(
+        f"\nOn one {device.name}: {share:.0f} % of the memory, {word[fit_word(frontier, strategy)]}."
+    )
+    price = price_text(frontier, strategy)
+    if price and frontier.cluster.price is not None:
+        print(f"Price: {price} on {frontier.cluster.name}.")
+
+
+def _print_sweep(result: Sweep) -> None:
+    from tensoropt.reporting.units import format_bytes
+
+    print(
+        f"{result.model} on {result.device}, up to {format_bytes(result.memory_bytes)} a device\n"
+    )
+    print(result.table())
+    if any(row.strategy and row.strategy.at_risk(row.cluster) for row in result):
+        print("  ! at risk: above 90 % of the memory")
+
+
+def _print_json(document: Any) -> None:
+    from tensoropt.reporting.files import to_json
+
+    print(to_json(document))
+
+
+def _frontier_record(frontier: Frontier, points: int) -> dict[str, Any]:
+    from tensoropt.reporting.frontier_table import record, spread
+
+    shown = spread(frontier, _rows(points, len(frontier)))
+    return {
+        "model": frontier.model,
+        "cluster": frontier.cluster.name,
+        "batch_size": frontier.graph_summary.batch_size,
+        "tokens_per_sample": frontier.graph_summary.tokens_per_sample,
+        "parameter_count": frontier.graph_summary.parameter_count,
+        "device_memory_bytes": frontier.cluster.device.memory_bytes,
+        "status": frontier.status,
+        "factor": frontier.factor if math.isfinite(frontier.factor) else None,
+        "settings": frontier.settings,
+        "seconds": frontier.seconds,
+        "notes": list(frontier.notes),
+        "point_count": len(frontier),
+        "points": [record(frontier, frontier[i], i) for i in shown],
+        "schemes": [record(frontier, s, None) for s in frontier.schemes],
+    }
+
+
+def _strategy_record(frontier: Frontier, strategy: Strategy, index: int | None) -> dict[str, Any]:
+    from tensoropt.reporting.frontier_table import record
+
+    return {**record(frontier, strategy, index), "strategy": strategy.to_dict()}
+
+
+def _device_table(found: list[Device]) -> str:
+    from tensoropt.reporting.tables import format_table
+    from tensoropt.reporting.units import format_bytes
+
+    rows = []
+    for device in found:
+        link = device.scale_up
+        rate = device.peak_flops.get("bfloat16") or device.peak_flops.get("float16") or 0.0
+        rows.append(
+            [
+                device.name,
+                format_bytes(device.memory_bytes),
+                f"{device.memory_bandwidth_bytes_s / 1e12:.2f} TB/s",
+                f"{rate / 1e12:.0f}" if rate else "-",
+                str(link["link"]) if link else "PCIe",
+                device.confidence or "-",
+            ]
+        )
+    headers = ["device", "memory", "bandwidth", "16-bit TFLOP/s", "link", "confidence"]
+    return format_table(headers, rows, "<>>><<", indent="")
+
+
+def _device_text(device: Device) -> str:
+    lines = [device.name]
+    for name, value in device.to_dict().items():
+        if name == "name" or value in (None, "", []):
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(
+                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items()
+            )
+        elif isinstance(value, list):
+            value = "; ".join(str(entry) for entry in value)
+        elif isinstance(value, float):
+            value = f"{value:.6g}"
+        lines.append(f"  {name:<26} {value}")
+    return "\n".join(lines)
