@@ -11,8 +11,13 @@ use super::errors::{at, problem};
 use crate::Table;
 use crate::units::Resolution;
 
+/// Choices of one plan, -1 where nothing was chosen.
+pub(super) type ChoiceVector = Py<PyArray1<i32>>;
+/// Choices of many plans, one row each.
+pub(super) type ChoiceMatrix = Py<PyArray2<i32>>;
+
 /// The units that a user's costs are in: one step size per objective, or whole numbers as they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Units {
     steps: Option<Vec<Resolution>>,
 }
@@ -44,7 +49,9 @@ impl Units {
         place: impl Fn() -> String,
     ) -> PyResult<Option<u64>> {
         let step = match &self.steps {
-            Some(steps) => steps[objective],
+            Some(steps) => *steps.get(objective).ok_or_else(|| {
+                problem(format!("{}: there are only {} objectives", place(), steps.len()))
+            })?,
             None if value.is_finite() && value.fract() != 0.0 => {
                 return Err(problem(format!(
                     "{}: {value} is not a whole number: give resolution=(...), the size of one \
@@ -55,6 +62,12 @@ impl Units {
             None => Resolution::new(1.0)?,
         };
         step.encode(value).map_err(|error| at(&format!("{}: ", place()), error))
+    }
+
+    /// Whether two objectives, if they exist, are counted in the same steps.
+    pub(super) fn same(&self, a: usize, b: usize) -> bool {
+        let Some(steps) = &self.steps else { return true };
+        steps.get(a).zip(steps.get(b)).is_none_or(|(a, b)| a == b)
     }
 
     /// Whether integers are taken as they are, without a detour over floats.
@@ -72,14 +85,46 @@ impl Units {
     ) -> PyResult<Bound<'py, PyAny>> {
         let rows = costs.len() / objectives;
         let Some(steps) = &self.steps else {
-            let signed: Result<Vec<i64>, _> = costs.iter().map(|&cost| cost.try_into()).collect();
-            let signed =
-                signed.map_err(|_| problem("a cost does not fit into int64: give a resolution"))?;
-            return matrix(py, signed, rows, objectives).map(Bound::into_any);
+            return frozen_matrix(py, signed(costs)?, rows, objectives).map(Bound::into_any);
         };
         let values = costs.iter().enumerate().map(|(i, &cost)| steps[i % objectives].decode(cost));
-        matrix(py, values.collect(), rows, objectives).map(Bound::into_any)
+        frozen_matrix(py, values.collect(), rows, objectives).map(Bound::into_any)
     }
+
+    /// Values of one objective as a numpy array of shape (rows,).
+    pub(super) fn decode_one<'py>(
+        &self,
+        py: Python<'py>,
+        values: &[u64],
+        objective: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match &self.steps {
+            None => frozen_vector(py, signed(values)?).map(Bound::into_any),
+            Some(steps) => {
+                let values = values.iter().map(|&value| steps[objective].decode(value));
+                frozen_vector(py, values.collect()).map(Bound::into_any)
+            }
+        }
+    }
+
+    /// One value of an objective as a Python number.
+    pub(super) fn decode_scalar<'py>(
+        &self,
+        py: Python<'py>,
+        value: u64,
+        objective: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match &self.steps {
+            None => value.into_pyobject(py)?.into_any(),
+            Some(steps) => steps[objective].decode(value).into_pyobject(py)?.into_any(),
+        })
+    }
+}
+
+/// Whole costs as numpy holds them.
+fn signed(values: &[u64]) -> PyResult<Vec<i64>> {
+    let too_large = |_| problem("a cost does not fit into int64: give a resolution");
+    values.iter().map(|&value| i64::try_from(value).map_err(too_large)).collect()
 }
 
 /// A table from an array of shape (K_1, ..., K_r, D).
@@ -304,7 +349,7 @@ fn place(name: &str, shape: &[usize], mut cell: usize, objective: usize) -> Stri
 }
 
 /// A read-only matrix of the given shape.
-pub(super) fn matrix<'py, T: Element>(
+pub(super) fn frozen_matrix<'py, T: Element>(
     py: Python<'py>,
     values: Vec<T>,
     rows: usize,
@@ -316,7 +361,7 @@ pub(super) fn matrix<'py, T: Element>(
 }
 
 /// A read-only vector.
-pub(super) fn vector<T: Element>(
+pub(super) fn frozen_vector<T: Element>(
     py: Python<'_>,
     values: Vec<T>,
 ) -> PyResult<Bound<'_, PyArray1<T>>> {

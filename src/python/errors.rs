@@ -27,7 +27,9 @@ impl From<Error> for PyErr {
 pub(super) fn at(place: &str, error: Error) -> PyErr {
     let message = format!("{place}{error}");
     match error {
-        Error::TableCells { .. } | Error::Bytes { .. } => exceptions::LimitError::new_err(message),
+        Error::TableCells { .. } | Error::Bytes { .. } | Error::Interrupted(_) => {
+            exceptions::LimitError::new_err(message)
+        }
         Error::Mismatch { .. } | Error::Internal(_) => exceptions::TensorOptError::new_err(message),
         Error::Objectives { .. }
         | Error::Table { .. }

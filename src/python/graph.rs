@@ -6,15 +6,55 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::arrays::{Units, table, table_with_alternatives};
+use super::contraction::Contraction;
 use super::errors::{at, problem};
 use crate::ids::{FactorId, NodeId, TableId};
 use crate::{Aggregate, CostGraph as Graph};
 
 /// A graph of choices with vector costs.
+///
+/// Parameters
+/// ----------
+/// aggregate : sequence of {"sum", "max"}, optional
+///     How each objective adds up over nodes and edges; one to four entries. The default is
+///     ``("sum", "sum")``.
+/// resolution : sequence of float, optional
+///     The size of one step of each objective in the units of the costs, for example
+///     ``(1e-9, 512)`` for seconds and bytes. Costs are rounded to the nearest number of steps,
+///     once; everything after is exact. Without it costs are whole numbers, taken as they are.
+///
+/// Raises
+/// ------
+/// ProblemError
+///     If there are not one to four objectives, an aggregate is unknown, or a resolution is not a
+///     positive finite number.
+///
+/// Notes
+/// -----
+/// Cost arrays may be int64, uint64 or float64 (other integers and floats are converted). In a
+/// float array ``inf`` marks an impossible entry; one infinite objective makes the whole cost
+/// vector impossible. NaN and negative costs are refused.
+///
+/// Equal tables are held once, so a thousand equal layers cost one. A graph may be changed while
+/// another thread solves it; that search goes on with the graph as it was.
+///
+/// Examples
+/// --------
+/// Two nodes of two configurations, and an edge that charges for disagreement:
+///
+/// >>> import tensoropt as to
+/// >>> node = [[1, 8], [4, 2]]
+/// >>> edge = [[[0, 0], [1, 1]], [[1, 1], [0, 0]]]
+/// >>> graph = to.CostGraph.from_arrays([node, node], [(0, 1, edge)])
+/// >>> result = to.solve(graph)
+/// >>> result.costs.tolist()
+/// [[2, 16], [6, 11], [8, 4]]
+/// >>> result.assignments.tolist()
+/// [[0, 0], [0, 1], [1, 1]]
 #[pyclass(module = "tensoropt._native")]
 pub(super) struct CostGraph {
     /// Shared with running searches: a change while one runs copies the graph first.
-    pub(super) graph: Arc<Graph>,
+    graph: Arc<Graph>,
     pub(super) units: Units,
 }
 
@@ -31,7 +71,30 @@ impl CostGraph {
         Ok(Self { graph: Arc::new(Graph::new(&aggregate)?), units })
     }
 
-    /// Builds a graph of nodes and edges in one call.
+    /// Build a graph of nodes and edges in one call.
+    ///
+    /// Parameters
+    /// ----------
+    /// nodes : sequence of array, each of shape (K_v, D)
+    ///     The cost vector of each configuration of each node.
+    /// edges : sequence of (u, v, array of shape (K_u, K_v, D)), optional
+    ///     The cost vector of each pair of configurations of nodes `u` and `v`. Several edges
+    ///     between the same nodes, in either direction, add up.
+    /// aggregate : sequence of {"sum", "max"}, optional
+    ///     How each objective adds up; ``("sum", "sum")`` by default.
+    /// resolution : sequence of float, optional
+    ///     The size of one step of each objective; see `CostGraph`.
+    ///
+    /// Returns
+    /// -------
+    /// CostGraph
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If a shape does not fit, an edge names a node that is not there or one node twice, a
+    ///     cost is NaN or negative, or costs could add up beyond 64 bits. The message names the
+    ///     node or edge and the entry.
     #[staticmethod]
     #[pyo3(signature = (nodes, edges=None, aggregate=None, resolution=None))]
     fn from_arrays(
@@ -59,7 +122,24 @@ impl CostGraph {
         Ok(this)
     }
 
-    /// Adds a cost table and returns its id; an equal one is found again.
+    /// Add a cost table, or find an equal one.
+    ///
+    /// Parameters
+    /// ----------
+    /// costs : array of shape (K_1, ..., K_r, D)
+    ///     A cost vector for each combination of configurations of `r` nodes.
+    /// impossible : bool array of shape (K_1, ..., K_r), optional
+    ///     Which combinations are impossible; their costs are ignored.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The id of the table in this graph.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If a shape does not fit or a cost is NaN or negative.
     #[pyo3(signature = (costs, impossible=None))]
     fn add_table(
         &mut self,
@@ -69,7 +149,27 @@ impl CostGraph {
         self.intern(costs, impossible, "costs").map(|id| id.0)
     }
 
-    /// Adds a table whose cells hold any number of alternatives and returns its id.
+    /// Add a table whose cells hold any number of alternatives.
+    ///
+    /// Parameters
+    /// ----------
+    /// shape : sequence of int
+    ///     Configurations of each node, (K_1, ..., K_r).
+    /// offsets : int array of shape (K_1 * ... * K_r + 1,)
+    ///     The index of each cell's first alternative, in row-major order, and the number of all
+    ///     alternatives at the end. A cell without alternatives is impossible.
+    /// costs : array of shape (alternatives, D)
+    ///     The cost vectors.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The id of the table in this graph.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If the offsets fall or do not match, or a cost is NaN, negative or infinite.
     fn add_table_with_alternatives(
         &mut self,
         shape: Vec<usize>,
@@ -81,13 +181,74 @@ impl CostGraph {
         Ok(self.graph_mut().add_table(table)?.0)
     }
 
-    /// Adds a node and returns its index.
+    /// Add the table of a contracted graph, to be used as a factor as often as it occurs.
+    ///
+    /// Parameters
+    /// ----------
+    /// contraction : Contraction
+    ///     Of a graph with the same objectives and the same resolution.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The id of the table in this graph.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If objectives or resolution differ.
+    fn add_contraction(&mut self, contraction: &Contraction) -> PyResult<u32> {
+        if contraction.units != self.units {
+            return Err(problem(format!(
+                "the contraction has resolution {:?}, the graph has {:?}: give both the same",
+                contraction.units.resolution(),
+                self.units.resolution()
+            )));
+        }
+        Ok(self.graph_mut().add_table(contraction.contraction.table().clone())?.0)
+    }
+
+    /// Add a node with as many configurations as its table has cells.
+    ///
+    /// Parameters
+    /// ----------
+    /// table : int
+    ///     The id of a table of one axis.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The index of the node.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If there is no such table, it has more than one axis, or costs could now add up beyond
+    ///     64 bits.
     fn add_node(&mut self, table: i64) -> PyResult<u32> {
         let table = TableId(index(table, "table")?);
         Ok(self.graph_mut().add_node(table)?.0)
     }
 
-    /// Adds costs over the configurations of some nodes and returns the factor's index.
+    /// Add costs over the configurations of some nodes; an edge if there are two.
+    ///
+    /// Parameters
+    /// ----------
+    /// scope : sequence of int
+    ///     The nodes, each once.
+    /// table : int
+    ///     The id of a table with one axis per node, in that order.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The index of the factor.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If a node or the table is not there, a node is named twice, the shapes do not fit, or
+    ///     costs could now add up beyond 64 bits.
     fn add_factor(&mut self, scope: Vec<i64>, table: i64) -> PyResult<u32> {
         let table = TableId(index(table, "table")?);
         let scope = node_ids(&scope, "scope")?;
@@ -130,7 +291,12 @@ impl CostGraph {
         self.units.resolution().map(|steps| PyTuple::new(py, steps)).transpose()
     }
 
-    /// Number of configurations of a node.
+    /// Return the number of configurations of a node.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If there is no such node.
     fn configurations(&self, node: i64) -> PyResult<u32> {
         let node = NodeId(index(node, "node")?);
         if node.index() < self.graph.nodes() {
@@ -140,7 +306,12 @@ impl CostGraph {
         }
     }
 
-    /// The nodes of a factor.
+    /// Return the nodes of a factor.
+    ///
+    /// Raises
+    /// ------
+    /// ProblemError
+    ///     If there is no such factor.
     fn scope<'py>(&self, py: Python<'py>, factor: i64) -> PyResult<Bound<'py, PyTuple>> {
         let factor = FactorId(index(factor, "factor")?);
         if factor.index() >= self.graph.factors() {
@@ -164,6 +335,11 @@ impl CostGraph {
 }
 
 impl CostGraph {
+    /// The graph as it is now, whatever is added to it later.
+    pub(super) fn snapshot(&self) -> (Arc<Graph>, Units) {
+        (self.graph.clone(), self.units.clone())
+    }
+
     fn graph_mut(&mut self) -> &mut Graph {
         Arc::make_mut(&mut self.graph)
     }
