@@ -204,7 +204,11 @@ class Dims:
         return tuple(n for n in names if n in self._dims)
 
     def extent(
-        self, shape: Sequence[int], labels: Labels, dtype: str = "activation", times: int = 1
+        self,
+        shape: Sequence[int],
+        labels: Sequence[str | None],
+        dtype: str = "activation",
+        times: int = 1,
     ) -> Extent:
         """Count the elements of a tensor of that shape with those labels."""
         constant = times

@@ -51,7 +51,11 @@ def linear(call: Call) -> Rule:
 
 
 def matmul(call: Call) -> Rule:
-    """``y[..., m, n] = a[..., m, k] b[..., k, n]``, leading dims broadcast."""
+    """``y[..., m, n] = a[..., m, k] b[..., k, n]``, leading dims broadcast.
+
+    An operand that is repeated along some leading dims but not all is copied before the product,
+    and the copy is what is kept.
+    """
     call.count(2, 2)
     a = call.rank(0, 2, "a[..., m, k]")
     m, k = a.shape[-2:]
@@ -66,6 +70,14 @@ def matmul(call: Call) -> Rule:
     row, inner, column = dims.add("m", m), dims.add("k", k, "reduction"), dims.add("n", n)
     product = 2.0 * math.prod(batch) * m * k * n
     kept = [0] * call.needs_grad(1) + [1] * call.needs_grad(0)
+    copies = {
+        position: dims.extent((*batch, *tail), (*outer, *labels))
+        for position, tensor, tail, labels in (
+            (0, a, (m, k), (row, inner)),
+            (1, b, (k, n), (inner, column)),
+        )
+        if min(len(a.shape), len(b.shape)) > 2 and _copied(tensor.shape[:-2], batch)
+    }
     return finish(
         call,
         dims,
@@ -77,7 +89,8 @@ def matmul(call: Call) -> Rule:
         compute="matmul",
         flops=product,
         backward_flops=product * (call.needs_grad(0) + call.needs_grad(1)),
-        saved_inputs=call.kept(*kept),
+        saved_inputs=call.kept(*(p for p in kept if p not in copies)),
+        saved_extra=tuple(copies[p] for p in kept if p in copies),
         alignment=dims.present("m", "k", "n"),
     )
 
@@ -91,6 +104,13 @@ def _broadcast(call: Call, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int,
     return tuple(q if p == 1 else p for p, q in zip(left, right, strict=True))
 
 
+def _copied(own: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether leading dims repeat in part, so that they cannot be merged without a copy."""
+    own = (1,) * (len(batch) - len(own)) + own
+    repeated = [o != size for o, size in zip(own, batch, strict=True) if size > 1]
+    return any(repeated) and not all(repeated)
+
+
 def _operand_batch(outer: Labels, sizes: tuple[int, ...]) -> Labels:
     """Labels of an operand's leading dims, aligned at the right; repeated ones have none."""
     tail = outer[len(outer) - len(sizes) :]
@@ -101,7 +121,7 @@ def einsum(call: Call) -> Rule:
     """Every index of the result is free, every other index a reduction.
 
     An index that one operand repeats (a diagonal) is fixed. The work is that of contracting the
-    operands from left to right.
+    operands from left to right; what lies between is kept.
     """
     call.count(1, None)
     operands, result = _parse(call)
@@ -137,7 +157,7 @@ def einsum(call: Call) -> Rule:
         )
         for p, term in enumerate(operands)
     ]
-    work = _left_to_right(operands, result, sizes)
+    work, between = _left_to_right(operands, result, sizes)
     grads = sum(call.needs_grad(p) for p in range(len(operands)))
     kept = [
         p
@@ -153,6 +173,11 @@ def einsum(call: Call) -> Rule:
         flops=work,
         backward_flops=work * grads,
         saved_inputs=call.kept(*kept),
+        saved_extra=tuple(
+            dims.extent([sizes[i] for i in held], [names[i] for i in held]) for held in between
+        )
+        if grads
+        else (),
         alignment=dims.present(*sizes),
     )
 
@@ -186,14 +211,18 @@ def _parse(call: Call) -> tuple[list[str], str]:
     return operands, result
 
 
-def _left_to_right(operands: list[str], result: str, sizes: dict[str, int]) -> float:
+def _left_to_right(
+    operands: list[str], result: str, sizes: dict[str, int]
+) -> tuple[float, list[str]]:
+    """Work of contracting one operand after the other, and the indices of what lies between."""
     if len(operands) == 1:
-        return float(math.prod(sizes[i] for i in set(operands[0])))
-    total = 0.0
+        return float(math.prod(sizes[i] for i in set(operands[0]))), []
+    work = 0.0
+    between = []
     held = set(operands[0])
     for position, term in enumerate(operands[1:], 1):
         both = held | set(term)
-        total += 2.0 * math.prod(sizes[i] for i in both)
-        later = set(result).union(*operands[position + 1 :])
-        held = both & later
-    return total
+        work += 2.0 * math.prod(sizes[i] for i in both)
+        held = both & set(result).union(*operands[position + 1 :])
+        between.append("".join(sorted(held)))
+    return work, between[:-1]

@@ -39,7 +39,8 @@ def embedding(call: Call) -> Rule:
 def gather(call: Call) -> Rule:
     """``torch.gather``: along ``dim`` the index picks, the other dims run along with the operand.
 
-    Dims along which the index is shorter than the operand are fixed.
+    Dims along which the index is shorter than the operand are fixed. PyTorch keeps the operand,
+    though only its shape matters, and the index.
     """
     call.count(2, 2)
     x = call.rank(0, 1, "x")
@@ -67,7 +68,7 @@ def gather(call: Call) -> Rule:
         linear=(frozenset({0}),),
         compute="gather",
         backward_flops=float(index.size) * call.needs_grad(0),
-        saved_inputs=call.kept(1) if call.needs_grad(0) else (),
+        saved_inputs=call.kept(0, 1) if call.needs_grad(0) else (),
     )
 
 

@@ -94,7 +94,7 @@ def cumulative(call: Call) -> Rule:
         compute="reduction",
         flops=float(x.size),
         backward_flops=float(x.size) * trained * (3 if op == "prod" else 1),
-        saved_inputs=call.kept(0) if trained and op == "prod" else (),
+        saved_inputs=call.kept(0) if trained and op != "sum" else (),
         saved_outputs=(0,) if trained and op == "prod" else (),
         saved_extra=index,
     )

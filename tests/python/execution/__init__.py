@@ -1,0 +1,1 @@
+"""Checks sharding rules by running operators on shards; see ``harness``."""
