@@ -62,7 +62,7 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Empties the grid and fits it to points like the given ones.
-    pub(super) fn fit<C: CostVector>(&mut self, points: &[C], expected: usize) {
+    fn fit<C: CostVector>(&mut self, points: &[C], expected: usize) {
         let cells = match C::OBJECTIVES {
             3 => ((expected as f64).sqrt() as usize).clamp(8, 512),
             _ => ((expected as f64).cbrt() as usize).clamp(4, 64),
@@ -74,6 +74,13 @@ impl Grid {
         }
         self.floors.clear();
         self.floors.resize(self.side.pow(C::OBJECTIVES as u32 - 1), u64::MAX);
+    }
+
+    /// Fits the grid to points, and notes them.
+    pub(super) fn fill<C: CostVector>(&mut self, points: &[C], expected: usize) {
+        self.fit(points, expected);
+        points.iter().for_each(|point| self.add(point));
+        self.settle::<C>();
     }
 
     /// The cell of a point, seen from one step above it in every direction.
@@ -89,16 +96,16 @@ impl Grid {
         (0..C::OBJECTIVES - 1).fold(0, |sum, _| sum * self.side + 1)
     }
 
-    /// Notes a point. Counts only once the grid is [`settle`](Self::settle)d.
+    /// Notes a point. Counts only once the grid is settled.
     #[inline]
-    pub(super) fn add<C: CostVector>(&mut self, point: &C) {
+    fn add<C: CostVector>(&mut self, point: &C) {
         let cell = self.cell(point) + self.diagonal::<C>();
         let floor = &mut self.floors[cell];
         *floor = (*floor).min(point.get(C::OBJECTIVES - 1));
     }
 
     /// Lets points count in all higher cells.
-    pub(super) fn settle<C: CostVector>(&mut self) {
+    fn settle<C: CostVector>(&mut self) {
         let mut step = 1;
         for _ in 0..C::OBJECTIVES - 1 {
             for cell in step..self.floors.len() {
@@ -113,7 +120,49 @@ impl Grid {
     /// Whether no known point in a lower cell dominates this place. Errs only by saying yes.
     #[inline]
     pub(super) fn is_open<C: CostVector>(&self, point: &C) -> bool {
-        let floor = self.floors[self.cell(point)];
-        (point.get(C::OBJECTIVES - 1) < floor) | (floor == u64::MAX)
+        self.open_cell(point).is_some()
+    }
+
+    /// Notes a point of a settled grid at once; whether it [`is_open`](Self::is_open).
+    #[inline]
+    pub(super) fn insert<C: CostVector>(&mut self, point: &C) -> bool {
+        let cell = self.open_cell(point);
+        if let Some(cell) = cell {
+            self.lower::<C>(cell, point.get(C::OBJECTIVES - 1));
+        }
+        cell.is_some()
+    }
+
+    #[inline]
+    fn open_cell<C: CostVector>(&self, point: &C) -> Option<usize> {
+        let cell = self.cell(point);
+        let floor = self.floors[cell];
+        ((point.get(C::OBJECTIVES - 1) < floor) | (floor == u64::MAX)).then_some(cell)
+    }
+
+    /// Lowers the floors of the cells above a cell. They descend in every direction, so that each
+    /// line ends at the first one that is low enough.
+    fn lower<C: CostVector>(&mut self, cell: usize, floor: u64) {
+        let side = self.side;
+        let start = cell + self.diagonal::<C>();
+        let plane = if C::OBJECTIVES == 3 { self.floors.len() } else { side * side };
+        for layer in (start..self.floors.len()).step_by(plane) {
+            if self.floors[layer] <= floor {
+                return;
+            }
+            let layer_end = (layer / plane + 1) * plane;
+            for row in (layer..layer_end).step_by(side) {
+                if self.floors[row] <= floor {
+                    break;
+                }
+                let row_end = (row / side + 1) * side;
+                for place in &mut self.floors[row..row_end] {
+                    if *place <= floor {
+                        break;
+                    }
+                    *place = floor;
+                }
+            }
+        }
     }
 }

@@ -15,11 +15,13 @@
 //! [`union_of_sums`]. It looks at all `k` together, so that a point found in one sum spares the
 //! work on another.
 
+mod blocks;
+mod boxes;
 mod grid;
 mod locate;
 pub mod naive;
+mod pairs;
 mod plane;
-mod plane_sum;
 mod point;
 mod scratch;
 mod space;
@@ -42,8 +44,12 @@ pub struct Term<'a, C> {
     pub right: &'a [C],
 }
 
-/// Up to this many pairs, forming and sorting all of them is fastest.
-const FEW_PAIRS: u64 = 512;
+/// Up to this many pairs of two objectives, forming and sorting all of them is fastest.
+const FEW_PAIRS: u64 = 128;
+/// Up to this many pairs of two objectives, two passes over all of them are fastest.
+const PLANE_PAIRS: u64 = 1 << 15;
+/// Up to this many pairs of three or four objectives, forming and filtering all is fastest.
+const SPACE_PAIRS: u64 = 1 << 14;
 
 /// Whether the points are a frontier: sorted lexicographically, mutually nondominated, distinct.
 ///
@@ -92,18 +98,36 @@ pub fn union_of_sums<C: CostVector>(
     work: &mut Work,
 ) {
     let pairs = terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
+    let shifts = terms.iter().all(|t| t.left.len().min(t.right.len()) <= 1);
     work.pairs += pairs;
-    if C::OBJECTIVES > 2 {
-        plane_sum::all_pairs(algebra, terms, limit, out, work);
-        space::prune(out, &mut scratch.space);
-    } else if pairs <= FEW_PAIRS || C::OBJECTIVES == 1 {
-        plane_sum::by_pairs(algebra, terms, limit, out, work);
-    } else if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
-        plane_sum::by_maximum(algebra, terms, limit, out, work);
-    } else {
-        plane_sum::by_blocks(algebra, terms, limit, out, scratch, work);
+    match C::OBJECTIVES {
+        3.. if pairs > SPACE_PAIRS && !shifts => {
+            boxes::by_boxes(algebra, terms, limit, out, scratch, work);
+        }
+        3.. => {
+            pairs::all_pairs(algebra, terms, limit, out, work);
+            space::prune(out, &mut scratch.space);
+        }
+        2 if pairs > FEW_PAIRS => {
+            if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
+                pairs::by_maximum(algebra, terms, limit, out, work);
+            } else if pairs <= PLANE_PAIRS || shifts || reaches_end(algebra, terms) {
+                pairs::by_grid(algebra, terms, limit, out, &mut scratch.floors, work);
+            } else {
+                blocks::by_blocks(algebra, terms, limit, out, scratch, work);
+            }
+        }
+        _ => pairs::by_pairs(algebra, terms, limit, out, work),
     }
     work.returned(out.len());
+}
+
+/// Whether a sum may have the largest number in objective 1.
+fn reaches_end<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> bool {
+    terms.iter().any(|term| match (term.left.first(), term.right.first()) {
+        (Some(&a), Some(&b)) => a.combine(b, algebra).get(1) == u64::MAX,
+        _ => false,
+    })
 }
 
 /// The frontier of a union of frontiers.

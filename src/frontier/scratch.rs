@@ -1,6 +1,7 @@
 //! Buffers that the kernels reuse.
 
-use super::plane_sum::Block;
+use super::blocks::Block;
+use super::boxes::Tree;
 use super::space::Buffers;
 use super::staircase::Staircase;
 use super::trim::Covers;
@@ -10,6 +11,8 @@ use super::trim::Covers;
 #[derive(Debug)]
 pub struct Scratch<C> {
     pub(super) points: Vec<C>,
+    pub(super) trees: Vec<Tree<C>>,
+    pub(super) samples: [Vec<C>; 2],
     pub(super) covers: Covers,
     pub(super) space: Buffers,
     pub(super) floors: Vec<u64>,
@@ -23,6 +26,8 @@ impl<C> Default for Scratch<C> {
     fn default() -> Self {
         Self {
             points: Vec::new(),
+            trees: Vec::new(),
+            samples: [Vec::new(), Vec::new()],
             covers: Covers::default(),
             space: Buffers::default(),
             floors: Vec::new(),

@@ -15,7 +15,7 @@ const CHUNK: usize = 256;
 /// Buffers of this module.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    grid: Grid,
+    pub(super) grid: Grid,
     profile: Profile,
     dead: Vec<bool>,
     lows: Vec<u32>,
@@ -31,17 +31,21 @@ pub(super) struct Buffers {
 pub(super) fn prune<C: CostVector>(points: &mut Vec<C>, buffers: &mut Buffers) {
     if points.len() >= GRID_FROM {
         let grid = &mut buffers.grid;
-        grid.fit(points, points.len());
-        points.iter().for_each(|point| grid.add(point));
-        grid.settle::<C>();
+        grid.fill(points, points.len());
         points.retain(|point| grid.is_open(point));
     }
-    points.sort_unstable();
-    prune_sorted(points, buffers);
+    prune_rest(points, buffers);
 }
 
-/// The frontier of points that are sorted.
-pub(super) fn prune_sorted<C: CostVector>(points: &mut Vec<C>, buffers: &mut Buffers) {
+/// The frontier of points that are all noted in the grid.
+pub(super) fn prune_open<C: CostVector>(points: &mut Vec<C>, buffers: &mut Buffers) {
+    points.retain(|point| buffers.grid.is_open(point));
+    prune_rest(points, buffers);
+}
+
+/// The frontier of points of which the grid has dropped what it can.
+fn prune_rest<C: CostVector>(points: &mut Vec<C>, buffers: &mut Buffers) {
+    points.sort_unstable();
     let kept = if points.len() <= FEW {
         compare_all(points)
     } else if C::OBJECTIVES == 3 {

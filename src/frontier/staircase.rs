@@ -85,15 +85,18 @@ impl Staircase {
         *low = first;
         let cells = 2 * xs.len() as u64;
         *shift = ((last - first) / cells).checked_ilog2().map_or(0, |bits| bits + 1);
-        let count = ((last - first) >> *shift) as usize + 1;
-        let mut step = 1;
-        index.extend((0..count).map(|cell| {
-            let start = first + ((cell as u64) << *shift);
-            while step + 1 < xs.len() && xs[step + 1] <= start {
-                step += 1;
-            }
-            step as u32
-        }));
+        let count = ((last - first) >> *shift) as usize + 2;
+        index.resize(count, 0);
+        // A step counts from the first cell that begins at or right of it.
+        let round = (1u64 << *shift) - 1;
+        for (step, x) in xs.iter().enumerate().skip(1) {
+            let offset = x - first;
+            index[(offset >> *shift) as usize + usize::from(offset & round > 0)] = step as u32;
+        }
+        index.iter_mut().fold(1, |latest, step| {
+            *step = latest.max(*step);
+            *step
+        });
     }
 
     /// The lowest objective 1 known at a step: from there on upwards everything is dominated.

@@ -323,8 +323,8 @@ fn ratio(kept: u64, dropped: u64) -> f64 {
     if kept <= dropped {
         return 1.0;
     }
-    // Two conversions and a division are each off by half a unit at most.
-    (kept as f64 / dropped as f64 * (1.0 + 2.0 * f64::EPSILON)).next_up()
+    // Two conversions, a division and a product are each off by half a unit at most.
+    kept as f64 / dropped as f64 * (1.0 + 4.0 * f64::EPSILON)
 }
 
 /// The last index from `from` on (below `end`) that satisfies a predicate, which holds at `from`

@@ -19,7 +19,7 @@ const LEAF: usize = 16;
 const COARSE: usize = 4096;
 /// Points found between two refreshes of the staircase.
 const REFRESH: usize = 1024;
-/// Of the pairs along the hulls, one in this many becomes a seed of the first staircase.
+/// Of the pairs along the hulls, one in this many (a power of two) becomes a seed.
 const STRIDE: usize = 2;
 
 /// A block of the pairs of one term: rows are points of the left side, columns of the right.
@@ -82,7 +82,7 @@ pub(super) fn by_blocks<C: CostVector>(
     }
     for block in blocks.iter() {
         search.descend(*block, 0);
-        if search.found.len() >= REFRESH.max(search.known.len() / 4) {
+        if search.found.len() >= REFRESH.max(search.known.len()) {
             search.refresh();
         }
     }
@@ -105,7 +105,7 @@ impl<C: CostVector> Search<'_, '_, C> {
             let found = &mut *self.found;
             let mut count = 0usize;
             along_hulls(term, hulls, |a, b| {
-                if count % STRIDE == 0 {
+                if count & (STRIDE - 1) == 0 {
                     found.push(a.combine(b, self.algebra));
                 }
                 count += 1;
@@ -279,86 +279,4 @@ fn difference<C: CostVector>(from: C, to: C) -> (f64, f64) {
 #[inline]
 fn turns_left(a: (f64, f64), b: (f64, f64)) -> bool {
     a.0 * b.1 > a.1 * b.0
-}
-
-/// All pairs within the limit.
-pub(super) fn all_pairs<C: CostVector>(
-    algebra: &C::Algebra,
-    terms: &[Term<'_, C>],
-    limit: Option<C>,
-    out: &mut Vec<C>,
-    work: &mut Work,
-) {
-    out.clear();
-    for term in terms {
-        for &a in term.left {
-            out.extend(term.right.iter().map(|&b| a.combine(b, algebra)));
-        }
-    }
-    work.visited += out.len() as u64;
-    if let Some(limit) = limit {
-        out.retain(|sum| sum.dominates(&limit));
-    }
-    work.candidates += out.len() as u64;
-}
-
-/// The frontier of a union of sums of one or two objectives by all pairs: for few of them.
-pub(super) fn by_pairs<C: CostVector>(
-    algebra: &C::Algebra,
-    terms: &[Term<'_, C>],
-    limit: Option<C>,
-    out: &mut Vec<C>,
-    work: &mut Work,
-) {
-    all_pairs(algebra, terms, limit, out, work);
-    sort_and_scan(out);
-}
-
-/// The frontier of a union of sums of two objectives of which at least one adds up by maximum.
-///
-/// A point of the frontier of `(max, any)` at `x` is the best of the left side up to `x` with the
-/// best of the right side up to `x`, and one of the two is at `x`: a merge finds all of them.
-/// Likewise for `(any, max)` from the other end. `O(n + m)` per term, and the sort.
-pub(super) fn by_maximum<C: CostVector>(
-    algebra: &C::Algebra,
-    terms: &[Term<'_, C>],
-    limit: Option<C>,
-    out: &mut Vec<C>,
-    work: &mut Work,
-) {
-    out.clear();
-    for Term { left, right } in terms {
-        if left.is_empty() || right.is_empty() {
-            continue;
-        }
-        if C::is_max(algebra, 0) {
-            let (mut i, mut j) = (0, 0);
-            loop {
-                out.push(left[i].combine(right[j], algebra));
-                let next = |side: &[C], i: usize| side.get(i + 1).map(|p| p.get(0));
-                match (next(left, i), next(right, j)) {
-                    (None, None) => break,
-                    (Some(a), b) if b.is_none_or(|b| a <= b) => i += 1,
-                    _ => j += 1,
-                }
-            }
-        } else {
-            let (mut i, mut j) = (left.len() - 1, right.len() - 1);
-            loop {
-                out.push(left[i].combine(right[j], algebra));
-                let next = |side: &[C], i: usize| i.checked_sub(1).map(|i| side[i].get(1));
-                match (next(left, i), next(right, j)) {
-                    (None, None) => break,
-                    (Some(a), b) if b.is_none_or(|b| a <= b) => i -= 1,
-                    _ => j -= 1,
-                }
-            }
-        }
-    }
-    work.visited += out.len() as u64;
-    if let Some(limit) = limit {
-        out.retain(|sum| sum.dominates(&limit));
-    }
-    work.candidates += out.len() as u64;
-    sort_and_scan(out);
 }
