@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..graph import FLOATING, Graph, Operator, Tensor
+from tensoropt.graph import FLOATING, Graph, Operator, Tensor
 
 __all__ = ["Draft"]
 

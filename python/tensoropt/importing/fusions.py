@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..graph import Operator
-from .draft import Draft
+from tensoropt.graph import Operator
+from tensoropt.importing.draft import Draft
 
 __all__ = ["fuse_gelu", "fuse_grouped_heads", "fuse_rms_norm"]
 

@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..graph import Graph, Operator
-from .draft import Draft
-from .fusions import fuse_gelu, fuse_grouped_heads, fuse_rms_norm
-from .slicing import split_fused_linears
+from tensoropt.graph import Graph, Operator
+from tensoropt.importing.draft import Draft
+from tensoropt.importing.experts import fuse_experts
+from tensoropt.importing.fusions import fuse_gelu, fuse_grouped_heads, fuse_rms_norm
+from tensoropt.importing.slicing import split_fused_projections
 
 __all__ = ["mark_vocabulary", "simplify"]
 
@@ -42,9 +43,9 @@ def simplify(graph: Graph) -> Graph:
     draft.commit()
     for group in (
         (compose_views, compose_transposes),
-        (fuse_rms_norm, fuse_gelu, fuse_grouped_heads),
+        (fuse_experts, fuse_rms_norm, fuse_gelu, fuse_grouped_heads),
         (unflatten_cross_entropy, sink_flattening, compose_views, compose_transposes),
-        (split_fused_linears,),
+        (split_fused_projections,),
         (compose_views, compose_transposes),
     ):
         _until_stable(draft, group)

@@ -1,10 +1,12 @@
-"""Splits one linear layer whose result is cut into parts into one linear layer for each part.
+"""Splits one product with a weight, whose result is cut into parts, into one product for each part.
 
-A fused projection (query, key and value; gate and up) is one matmul in the source model. Sharded by
-heads, each part needs its own slice of the weight on every device, so the fused form would pay for
-a redistribution that separate layers do not need. Each part becomes a parameter of its own, named
-by the slice of the source parameter that it holds: ``attn.weight[0:1600]``, or
-``qkv.weight.view(12, 3, 64, 768)[:, 0:1]`` where parts are interleaved.
+A fused projection (query, key and value; gate and up) is one matmul in the source model. Sharded
+along its output features, each part needs its own slice of the weight on every device, so the fused
+form would pay for a redistribution that separate layers do not need. Each part becomes a parameter
+of its own, named by the slice of the source parameter that it holds, such as
+``attn.weight[0:1600]`` or, where the weight is stored the other way round,
+``attn.weight[:, 0:1600]``. A projection whose heads are the leading factor and whose cut lies inside
+each head (GPT-NeoX) is left alone: sharded by heads it needs no redistribution.
 """
 
 from __future__ import annotations
@@ -12,40 +14,48 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ..graph import Operator
-from .draft import Draft
+from tensoropt.graph import Operator
+from tensoropt.importing.draft import Draft
 
-__all__ = ["split_fused_linears"]
+__all__ = ["split_fused_projections"]
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """How a linear layer's result is cut: along which factor of its last dim, and by whom."""
+    """How a product is cut: by which operators, along the leading factor of its last dim."""
 
-    path: tuple[Operator, ...]  # views and transposes between the layer and the cut
+    path: tuple[Operator, ...]  # views and transposes between the product and the cut
     cutters: tuple[Operator, ...]
     factors: tuple[int, ...]  # of the last dim
-    factor: int
-    bounds: tuple[tuple[int, int], ...]  # of every part, along that factor
+    bounds: tuple[tuple[int, int], ...]  # of every part, along the first factor
 
 
-def split_fused_linears(draft: Draft) -> None:
-    """Replace every linear layer that is only read in disjoint parts."""
+def split_fused_projections(draft: Draft) -> None:
+    """Replace every product with a parameter that is only read in disjoint parts."""
     for operator in draft.operators:
-        if operator.family != "linear" or not draft.untouched([operator]):
+        if not draft.untouched([operator]) or not _has_own_weight(draft, operator):
             continue
         found = _find(draft, operator)
         if found is not None:
             _apply(draft, operator, found)
 
 
-def _find(draft: Draft, linear: Operator) -> _Cut | None:
-    """Follow views and transposes from the layer to where its result is cut."""
-    for name in linear.inputs[1:]:
-        # A tied parameter is one node; its slices would not be.
-        if draft.tensors[name].kind != "parameter" or len(draft.consumers(name)) != 1:
-            return None
-    name = linear.outputs[0]
+def _has_own_weight(draft: Draft, operator: Operator) -> bool:
+    """A linear layer, or a product of experts, whose parameters nobody else reads.
+
+    A tied parameter is one node; its slices would not be.
+    """
+    if operator.family not in ("linear", "matmul"):
+        return False
+    return all(
+        draft.tensors[name].kind == "parameter" and len(draft.consumers(name)) == 1
+        for name in operator.inputs[1:]
+    )
+
+
+def _find(draft: Draft, product: Operator) -> _Cut | None:
+    """Follow views and transposes from the product to where it is cut."""
+    name = product.outputs[0]
     shape = draft.shape(name)
     lead, factors = len(shape) - 1, (shape[-1],)
     # dims[i]: what dim i of the current tensor is: a leading dim, or factor f as lead + f.
@@ -55,35 +65,29 @@ def _find(draft: Draft, linear: Operator) -> _Cut | None:
         readers = draft.consumers(name)
         if name == draft.loss or not readers or not draft.untouched(readers):
             return None
-        if all(r.family in ("split", "slice") for r in readers):
+        if all(reader.family in ("split", "slice") for reader in readers):
             break
-        (step,) = readers if len(readers) == 1 else (None,)
-        if step is None:
+        if len(readers) != 1:
             return None
+        (step,) = readers
         after = draft.shape(step.outputs[0])
         if step.family == "transpose":
             dims = [dims[p] for p in step.attributes["perm"]]
-        elif step.family == "view" and len(path) == 0 and after[:lead] == shape[:lead]:
+        elif step.family == "view" and not path and after[:lead] == shape[:lead]:
             factors = after[lead:]
             dims = list(range(len(after)))
         else:
             return None
         path.append(step)
         name = step.outputs[0]
-    cut_dims = {r.attributes["dim"] for r in readers}
-    if len(cut_dims) != 1:
+    if {dims[reader.attributes["dim"]] for reader in readers} != {lead}:
         return None
-    factor = dims[cut_dims.pop()] - lead
-    if factor < 0:
-        return None
-    bounds = _bounds(readers, factors[factor])
-    if bounds is None or len(bounds) < 2:
-        return None
-    return _Cut(tuple(path), tuple(readers), factors, factor, bounds)
+    bounds = _bounds(readers, factors[0])
+    return _Cut(tuple(path), tuple(readers), factors, bounds) if bounds else None
 
 
 def _bounds(readers: list[Operator], size: int) -> tuple[tuple[int, int], ...] | None:
-    """Start and stop of every part if the parts cover the dim without overlap."""
+    """Start and stop of every part, if at least two cover the dim without overlap."""
     found: list[tuple[int, int]] = []
     for reader in readers:
         if reader.family == "slice":
@@ -95,67 +99,57 @@ def _bounds(readers: list[Operator], size: int) -> tuple[tuple[int, int], ...] |
             for part in reader.attributes["sizes"]:
                 found.append((start, start + part))
                 start += part
-    if len(set(found)) != len(found):
-        return None
     position = 0
     for start, stop in sorted(found):
         if start != position:
             return None
         position = stop
-    return tuple(found) if position == size else None
+    return tuple(found) if position == size and len(found) > 1 else None
 
 
-def _apply(draft: Draft, linear: Operator, cut: _Cut) -> None:
+def _apply(draft: Draft, product: Operator, cut: _Cut) -> None:
     outputs = [name for cutter in cut.cutters for name in cutter.outputs]
+    lead = draft.shape(product.outputs[0])[:-1]
+    inner = math.prod(cut.factors[1:])
     made: list[Operator] = []
     for output, (start, stop) in zip(outputs, cut.bounds, strict=True):
-        factors = list(cut.factors)
-        factors[cut.factor] = stop - start
-        width = math.prod(factors)
-        inputs = [linear.inputs[0]]
-        for position, name in enumerate(linear.inputs[1:]):
-            dim = 1 if position == 0 and linear.attributes["weight"] == "kn" else 0
-            inputs.append(_part(draft, name, dim, cut, start, stop, width))
-        lead = draft.shape(linear.outputs[0])[:-1]
-        part = draft.result(linear, "linear", inputs, (*lead, width))
-        made.append(replace(part, attributes=linear.attributes))
-        made += _replay(draft, cut, made[-1], lead, factors, output)
-    draft.replace(linear, *made)
+        inputs = [product.inputs[0]]
+        for position, name in enumerate(product.inputs[1:]):
+            # Where the output features lie: last in w[k, n], w[e, k, n] and bias[n].
+            rank = len(draft.shape(name))
+            stored_first = position == 0 and product.attributes.get("weight") == "nk"
+            dim = 0 if stored_first else rank - 1
+            inputs.append(_part(draft, name, dim, start * inner, stop * inner))
+        shape = (*lead, (stop - start) * inner)
+        part = draft.result(product, product.family, inputs, shape)
+        made.append(replace(part, attributes=product.attributes))
+        made += _replay(draft, cut, made[-1], (*lead, stop - start, *cut.factors[1:]), output)
+    draft.replace(product, *made)
     for operator in (*cut.path, *cut.cutters):
         draft.replace(operator)
 
 
 def _replay(
-    draft: Draft, cut: _Cut, part: Operator, lead: tuple[int, ...], factors: list[int], output: str
+    draft: Draft, cut: _Cut, part: Operator, viewed: tuple[int, ...], output: str
 ) -> list[Operator]:
-    """The views and transposes of the whole, on one part; the last makes ``output``."""
+    """The views and transposes of the whole, on one part; the last one's result is ``output``."""
     made: list[Operator] = []
-    name, shape = part.outputs[0], (*lead, math.prod(factors))
+    name = part.outputs[0]
     for step in cut.path:
         if step.family == "view":
-            shape = (*lead, *factors)
-            step_made = draft.result(step, "view", (name,), shape)
+            again = draft.result(step, "view", (name,), viewed)
         else:
-            perm = step.attributes["perm"]
-            shape = tuple(shape[p] for p in perm)
-            step_made = draft.result(step, "transpose", (name,), shape, perm=list(perm))
-        made.append(step_made)
-        name = step_made.outputs[0]
+            perm = list(step.attributes["perm"])
+            shape = [draft.shape(name)[p] for p in perm]
+            again = draft.result(step, "transpose", (name,), shape, perm=perm)
+        made.append(again)
+        name = again.outputs[0]
     draft.rename(output, name)
     return made
 
 
-def _part(
-    draft: Draft, name: str, dim: int, cut: _Cut, start: int, stop: int, width: int
-) -> str:
-    """The parameter that holds one part of another along ``dim``."""
+def _part(draft: Draft, name: str, dim: int, start: int, stop: int) -> str:
+    """The parameter that holds ``start:stop`` of another along a dim."""
     shape = list(draft.shape(name))
-    if cut.factor == 0:
-        inner = math.prod(cut.factors[1:])
-        suffix = "[" + ":, " * dim + f"{start * inner}:{stop * inner}]"
-    else:
-        viewed = [*shape[:dim], *cut.factors, *shape[dim + 1 :]]
-        skipped = ":, " * (dim + cut.factor)
-        suffix = f".view({', '.join(map(str, viewed))})[{skipped}{start}:{stop}]"
-    shape[dim] = width
-    return draft.tensor(name, name + suffix, shape, padded_dims=())
+    shape[dim] = stop - start
+    return draft.tensor(name, f"{name}[{':, ' * dim}{start}:{stop}]", shape, padded_dims=())

@@ -7,13 +7,15 @@ torch is imported inside the functions: the package works without it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import GraphError, ImportModelError, MissingExtraError
-from ..graph import Graph
-from .passes import simplify
+from tensoropt.errors import ImportModelError, MissingExtraError
+from tensoropt.graph import Graph
+from tensoropt.importing.passes import simplify
+from tensoropt.importing.repeats import mark_repeats
 
 __all__ = ["import_torch"]
 
@@ -85,11 +87,12 @@ def import_torch(
     title = name or type(model).__name__
     notes: list[str] = []
     wrapped = _with_loss(model, loss, bool(extra), notes)
-    program = _export(wrapped, (*args, *extra), kwargs, title)
+    with _batched_experts(model):
+        program = _export(wrapped, (*args, *extra), kwargs, title)
     if not model.training:
         notes.append("the model is in evaluation mode: dropout is absent; call model.train()")
 
-    from .torch_translate import translate
+    from tensoropt.importing.torch_translate import translate
 
     names = _argument_names(model, len(args), len(extra))
     graph = translate(
@@ -100,7 +103,7 @@ def import_torch(
         tokens_per_sample=_sequence_length(leaves),
         notes=notes,
     )
-    return _mark_repeats(simplify(graph))
+    return mark_repeats(simplify(graph))
 
 
 def _torch() -> Any:
@@ -286,12 +289,20 @@ def _sequence_length(leaves: Iterable[Any]) -> int | None:
     return None
 
 
-def _mark_repeats(graph: Graph) -> Graph:
+@contextlib.contextmanager
+def _batched_experts(model: Any) -> Iterator[None]:
+    """Trace transformers' mixtures of experts in the batched form, which `experts` recognises.
+
+    The default forms are a loop that depends on data, or operators known to transformers alone.
+    """
+    config = getattr(model, "config", None)
+    before = getattr(config, "_experts_implementation", None)
+    switch = getattr(model, "set_experts_implementation", None)
+    if switch is None or before is None or before == "batched_mm":
+        yield
+        return
+    switch("batched_mm")
     try:
-        from .repeats import mark_repeats
-    except ImportError:
-        return graph
-    marked = mark_repeats(graph)
-    if not isinstance(marked, Graph):
-        raise GraphError("mark_repeats did not return a graph")
-    return marked
+        yield
+    finally:
+        switch(before)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .torch_ops_shape import base, normal
-from .torch_translate import Name, Names, Translator, is_floating, register
+from tensoropt.importing.torch_ops_shape import base, normal
+from tensoropt.importing.torch_translate import Name, Names, Translator, is_floating, register
 
 _UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "celu", "cos",
@@ -70,7 +70,7 @@ def _gelu(t: Translator, node: Any, a: dict[str, Any]) -> Name:
 
 @register("glu")
 def _glu(t: Translator, node: Any, a: dict[str, Any]) -> Name:
-    from .torch_ops_shape import divide
+    from tensoropt.importing.torch_ops_shape import divide
 
     x = t.tensor(a["self"])
     dim = normal(a["dim"], len(t.size(x)))

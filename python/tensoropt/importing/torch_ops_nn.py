@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .torch_ops_shape import base
-from .torch_translate import Name, Names, Translator, register
+from tensoropt.importing.torch_ops_shape import base
+from tensoropt.importing.torch_translate import Name, Names, Translator, register
 
 
 @register("linear")

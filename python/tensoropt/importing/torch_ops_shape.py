@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .torch_translate import Name, Names, Translator, register
+from tensoropt.importing.torch_translate import Name, Names, Translator, register
 
 _END = 1 << 62
 

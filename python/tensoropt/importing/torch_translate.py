@@ -11,9 +11,9 @@ import operator as python_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ImportModelError
-from ..graph import FLOATING, Graph, GraphBuilder, Operator
-from .torch_constants import Constants
+from tensoropt.errors import ImportModelError
+from tensoropt.graph import FLOATING, Graph, GraphBuilder, Operator
+from tensoropt.importing.torch_constants import Constants
 
 __all__ = ["Handler", "Translator", "register", "translate"]
 
@@ -84,7 +84,7 @@ def translate(
         If a size depends on data, or the loss does not depend on any operator.
     """
     # The handlers register themselves; importing them here keeps torch out of this module.
-    from . import torch_ops_math, torch_ops_nn, torch_ops_shape  # noqa: F401
+    from tensoropt.importing import torch_ops_math, torch_ops_nn, torch_ops_shape  # noqa: F401
 
     translator = Translator(program, name, input_names)
     for note in notes:
