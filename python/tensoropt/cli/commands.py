@@ -23,14 +23,14 @@ __all__ = ["devices", "examples", "pick", "search", "show", "sweep"]
 
 def search(options: Namespace) -> int:
     """Search the frontier of a model on a cluster."""
-    from tensoropt.search import search as find
-
     cluster = _cluster(options.cluster)
+    _writable(options.output, options.plot)
     plot = None if options.no_plot else options.plot or _beside(options.output)
-    _writable(options.output, plot)
     with Progress() as progress:
         progress("importing the model", 0.0)
         graph = load_model(options)
+        from tensoropt.search import search as find
+
         frontier = find(graph, cluster, progress=progress, **_space(options))
         frontier.save(options.output, lambda done: progress("saving the frontier", done))
         drawn = _draw(frontier, plot, required=options.plot is not None)
@@ -101,14 +101,14 @@ def show(options: Namespace) -> int:
 
 def sweep(options: Namespace) -> int:
     """Compare numbers of devices."""
-    from tensoropt.search import sweep as find
-
     if options.output and not options.fewest:
         raise ProblemError("--output saves the strategy of --fewest: add --fewest, or leave it out")
     _writable(options.output, options.plot)
     with Progress() as progress:
         progress("importing the model", 0.0)
         graph = load_model(options)
+        from tensoropt.search import sweep as find
+
         space = _space(options)
         result = find(
             graph,
@@ -331,16 +331,14 @@ def _closing(frontier: Frontier) -> str:
 
 
 def _proof(frontier: Frontier) -> str:
-    count = f"{len(frontier):,} point{'s' if len(frontier) > 1 else ''}"
+    count = f"{len(frontier):,} point{'s' if len(frontier) > 1 else ''}, status {frontier.status}"
     if frontier.factor == 1:
-        return (
-            f"{count}, status {frontier.status}: exact, no strategy of the space beats any of them."
-        )
+        return f"{count}: exact, no strategy of the space beats any of them."
     if math.isinf(frontier.factor):
-        return f"{count}, status {frontier.status}: how far from the exact frontier is not proven."
+        return f"{count}: how far from the exact frontier is not proven."
     return (
-        f"{count}, status {frontier.status}: proven to be within "
-        f"{100 * (frontier.factor - 1):.3g} % of the exact frontier in both costs."
+        f"{count}: proven to be within {100 * (frontier.factor - 1):.3g} % of the exact frontier "
+        "in both costs."
     )
 
 
@@ -351,9 +349,8 @@ def _print_strategy(frontier: Frontier, strategy: Strategy) -> None:
     device = frontier.cluster.device
     share = 100 * strategy.memory_share(frontier.cluster)
     word = {"yes": "fits", "at risk": "fits, at risk", "no": "does not fit"}
-    print(
-        f"\nOn one {device.name}: {share:.0f} % of the memory, {word[fit_word(frontier, strategy)]}."
-    )
+    verdict = word[fit_word(frontier, strategy)]
+    print(f"\nOn one {device.name}: {share:.0f} % of the memory, {verdict}.")
     price = price_text(frontier, strategy)
     if price and frontier.cluster.price is not None:
         print(f"Price: {price} on {frontier.cluster.name}.")

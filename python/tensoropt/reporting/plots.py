@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensoropt.errors import MissingExtraError
+from tensoropt.errors import MissingExtraError, ProblemError
 
 from .units import format_bytes, format_count
 
@@ -35,12 +36,16 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _write(figure: Any, path: str | PathLike[str]) -> None:
+    """Write a picture without dates and random names, so that equal results give equal files."""
+    import matplotlib
+
+    undated = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
+    field = undated.get(Path(path).suffix.lower())
     try:
-        # No date inside, so that equal results give equal files.
-        metadata = {"Software": None} if fspath(path).endswith(".png") else None
-        figure.savefig(path, dpi=150, metadata=metadata)
+        with matplotlib.rc_context({"svg.hashsalt": "tensoropt"}):
+            figure.savefig(path, dpi=150, metadata={field: None} if field else None)
     except ValueError as error:
-        raise ValueError(f"cannot draw '{fspath(path)}': {error}") from None
+        raise ProblemError(f"cannot draw '{fspath(path)}': {error}") from None
 
 
 def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
@@ -56,7 +61,7 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     ------
     MissingExtraError
         If matplotlib is not installed.
-    ValueError
+    ProblemError
         If the name ends in no known image type.
     """
     figure = _figure(8.5, 5.2)
@@ -177,7 +182,7 @@ def plot_sweep(sweep: Sweep, path: str | PathLike[str]) -> None:
     ------
     MissingExtraError
         If matplotlib is not installed.
-    ValueError
+    ProblemError
         If the name ends in no known image type.
     """
     figure = _figure(8.5, 3.6)
