@@ -206,7 +206,11 @@ class _Inputs:
     def _batch_symbol(self, declared: Mapping[str, tuple[int | str, ...]]) -> str | None:
         symbols = [s for shape in declared.values() for s in shape if isinstance(s, str)]
         named = [s for s in symbols if _BATCH_NAMES.search(s)]
-        leading = [shape[0] for shape in declared.values() if shape and isinstance(shape[0], str)]
+        leading = [
+            shape[0]
+            for shape in declared.values()
+            if shape and isinstance(shape[0], str) and not _SEQUENCE_NAMES.search(shape[0])
+        ]
         return next(iter(named + leading), None)
 
     def _sequence_symbols(
@@ -277,7 +281,8 @@ def _declared(info: Any) -> tuple[int | str, ...]:
         if dim.HasField("dim_value") and dim.dim_value > 0:
             sizes.append(int(dim.dim_value))
         else:
-            sizes.append(dim.dim_param or f"{info.name}.{position}")
+            named = dim.dim_param not in ("", "?", "-1", "None", "unk")
+            sizes.append(dim.dim_param if named else f"{info.name}.{position}")
     return tuple(sizes)
 
 

@@ -91,8 +91,22 @@ def _other_binary(t: Translator, n: Node) -> Names:
     return _binary(t, n, _BINARY[n.op])
 
 
-def _binary(t: Translator, n: Node, op: str, dtype: str | None = None) -> Names:
+def _pair(t: Translator, n: Node) -> tuple[Value, Value]:
+    """Two operands that broadcast as numpy's do."""
     left, right = n.value(0), n.value(1)
+    lead = None
+    if n.opset < 7 and n.attr("broadcast", 0) and n.attr("axis") is not None:
+        lead = int(n.attr("axis")) % left.rank
+    elif n.op == "PRelu" and right.rank == 1 and left.rank > 2 and n.opset < 9:
+        lead = 1  # One slope for each channel.
+    if lead is None or lead + right.rank >= left.rank:
+        return left, right
+    shape = (*right.shape, *[1] * (left.rank - lead - right.rank))
+    return left, t.reshaped(n, right, shape)
+
+
+def _binary(t: Translator, n: Node, op: str, dtype: str | None = None) -> Names:
+    left, right = _pair(t, n)
     number = _scalar(t, right, left)
     if number is not None:
         return t.apply(n, op, t.use(left), dtype=dtype, scalars=[number])
@@ -101,7 +115,7 @@ def _binary(t: Translator, n: Node, op: str, dtype: str | None = None) -> Names:
 
 @register("Add", "Sub")
 def _add(t: Translator, n: Node) -> Names | Value:
-    left, right = n.value(0), n.value(1)
+    left, right = _pair(t, n)
     op = n.op.lower()
     if op == "add":
         for product, bias in ((left, right), (right, left)):
@@ -132,7 +146,7 @@ def _takes_bias(t: Translator, product: Value, bias: Value) -> bool:
 
 @register("Mul", "Div")
 def _mul(t: Translator, n: Node) -> Names:
-    left, right = n.value(0), n.value(1)
+    left, right = _pair(t, n)
     integer = dtype_name(n.elems[0]).startswith(("int", "uint"))
     number = _scalar(t, right, left)
     if number is not None and not (integer and n.op == "Div"):

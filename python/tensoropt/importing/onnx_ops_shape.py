@@ -50,11 +50,7 @@ def _reshaped(t: Translator, n: Node, shape: tuple[int, ...]) -> Names | Value:
             f"operator '{n.name}' ({n.op}) turns {value.shape} into {shape}, which has another "
             "number of elements: sizes were fixed at export, give the ones the model was made for"
         )
-    if value.initializer is not None:
-        return replace(value, shape=shape, chain=(*value.chain, ("view", shape)), tensor=None)
-    if value.constant:
-        return replace(value, shape=shape, tensor=None)
-    return t.view(n, t.use(value), shape)
+    return t.reshaped(n, value, shape)
 
 
 @register("Reshape")

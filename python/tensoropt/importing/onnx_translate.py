@@ -313,13 +313,27 @@ class Translator:
         constant = all(v is None or v.constant for v in node.inputs)
         if constant and self._fold(node, proto):
             return
-        handler = HANDLERS.get(node.op)
-        made = handler(self, node) if handler else None
-        if made is None:
-            made = self.opaque(node)
-        self._bind(node, made)
+        made = self._handled(node)
+        self._bind(node, self.opaque(node) if made is None else made)
         if self.rebatch is not None:
             self._check_batch(node)
+
+    def _handled(self, node: Node) -> Names | Value | None:
+        """What the handler makes of a node; ``None`` if it has none or none that copes with it."""
+        handler = HANDLERS.get(node.op)
+        if handler is None:
+            return None
+        try:
+            return handler(self, node)
+        except ImportModelError:
+            raise
+        except (ValueError, IndexError, KeyError, TypeError) as error:
+            if self.rebatch is not None:
+                raise self.unproven(node) from error
+            # A node that breaks the operator's definition, or uses a corner of it: the rest of the
+            # model is still worth having.
+            self.note(f"operator '{node.name}' ({node.op}) has an unusual form: {error}")
+            return None
 
     def _look_up(self, proto: Any) -> Node:
         from onnx import helper
@@ -603,6 +617,17 @@ class Translator:
         """Reshape; nothing if the shape is as it was."""
         shape = tuple(shape)
         return x if self.size(x) == shape else self.emit(node, "view", (x,), shape)
+
+    def reshaped(self, node: Node, value: Value, shape: Shape) -> Value:
+        """A value in another shape; of what is not fed nor made, without an operator."""
+        if value.shape == shape:
+            return value
+        if value.initializer is not None:
+            return replace(value, shape=shape, chain=(*value.chain, ("view", shape)), tensor=None)
+        if value.constant:
+            data = None if value.data is None else np.asarray(value.data).reshape(shape)
+            return replace(value, shape=shape, data=data, tensor=None)
+        return replace(value, shape=shape, tensor=self.view(node, self.use(value), shape))
 
     def transpose(self, node: Node, x: str, perm: Sequence[int]) -> str:
         """Permute; nothing if the order is as it was."""
