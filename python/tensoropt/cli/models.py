@@ -44,6 +44,10 @@ def load_model(options: Namespace) -> Graph:
     kind = model_kind(path)
     if kind == "huggingface":
         _refuse_onnx_options(options, "a Hugging Face config")
+        if options.batch is None:
+            raise ImportModelError(
+                f"'{path}' says nothing of a batch: give --batch N, the samples of one iteration"
+            )
         from tensoropt.importing.huggingface import import_huggingface
 
         return import_huggingface(path, **sizes)

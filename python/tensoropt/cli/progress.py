@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import Any
 
 __all__ = ["Progress"]
 
@@ -57,7 +58,7 @@ class Progress:
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def _rich_bar():  # type: ignore[no-untyped-def]  # rich is optional, its types are not followed
+def _rich_bar() -> Any:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

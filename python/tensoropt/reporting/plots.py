@@ -11,7 +11,7 @@ import numpy as np
 
 from tensoropt.errors import MissingExtraError, ProblemError
 
-from .units import format_bytes, format_count
+from .units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from tensoropt.frontier import Frontier, Sweep
@@ -64,7 +64,8 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     ProblemError
         If the name ends in no known image type.
     """
-    figure = _figure(8.5, 5.2)
+    rows = 1 + len(frontier.schemes) // 3
+    figure = _figure(8.5, 5.0 + 0.2 * rows)
     axes = figure.add_subplot()
     memory = frontier.costs.device_bytes / 1e9
     time_s = frontier.costs.time_s
@@ -83,9 +84,7 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     axes.set_ylabel(f"time of one iteration ({unit})")
     axes.grid(visible=True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.legend(
-        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8, borderaxespad=0
-    )
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     g = frontier.graph_summary
     precise = "exact" if frontier.factor == 1 else f"within {100 * (frontier.factor - 1):.2g} %"
     if math.isinf(frontier.factor):
@@ -154,7 +153,7 @@ def _draw_schemes(axes: Any, frontier: Frontier, factor: float, right: float, to
         outside = x > right or y > top
         label = s.scheme or s.description or "unnamed"
         if outside:
-            label += f" (off the picture: {x:.3g} GB, {y:.3g})"
+            label += f" (off: {format_bytes(1e9 * x)}, {format_seconds(y / factor)})"
         axes.plot(
             min(x, right),
             min(y, top),
@@ -206,7 +205,7 @@ def plot_sweep(sweep: Sweep, path: str | PathLike[str]) -> None:
         axes.plot(counts, values, "o-", color=LINE, markersize=4)
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, [str(n) for n in counts], minor=False)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * max([*values, *(ideal or []), 1e-12]))
         axes.set_xlabel("devices")
         axes.set_title(title, fontsize=9)
         axes.grid(visible=True, color="0.9", linewidth=0.6)

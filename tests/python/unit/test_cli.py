@@ -270,6 +270,12 @@ def test_kinds_are_told_by_content(tmp_path: Path) -> None:
         model_kind(tmp_path)
 
 
+def test_a_config_needs_a_batch(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    text = complaint(capsys, "search", str(tmp_path), *A100, "--no-plot")
+    assert "give --batch N" in text
+
+
 def test_damaged_frontiers(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     path.write_text("{}", encoding="utf-8")
