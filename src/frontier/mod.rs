@@ -26,6 +26,8 @@ mod point;
 mod scratch;
 mod space;
 mod staircase;
+#[cfg(test)]
+mod tests;
 mod trim;
 mod work;
 
