@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import Tensor
-from ..sharding.layouts import PARTIAL, Redistribution, split_states
+from tensoropt.graph import Tensor
+from tensoropt.sharding.layouts import PARTIAL, Redistribution, split_states
+
 from .model import CostModel
 
 __all__ = ["ConversionTerms", "Saving", "conversion_terms", "dims_used"]
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.int64]
 
 

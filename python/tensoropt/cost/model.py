@@ -13,16 +13,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..cluster import Cluster, Mesh
-from ..graph import DTYPE_BYTES, Tensor
-from ..sharding.layouts import LayoutSpace, Redistribution
+from tensoropt.cluster import Cluster, Mesh
+from tensoropt.graph import DTYPE_BYTES, Tensor
+from tensoropt.sharding.layouts import LayoutSpace, Redistribution
+
 from .communication import CommunicationModel
 from .compute import ComputeModel
 from .precision import Optimizer, Precision
 
 __all__ = ["CostModel", "Timings"]
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 
 
 class Timings(Protocol):

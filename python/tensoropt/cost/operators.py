@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import Graph, Operator, Tensor
-from ..sharding.configurations import Configurations
-from ..sharding.layouts import STATE_PR
+from tensoropt.graph import Graph, Operator, Tensor
+from tensoropt.sharding.configurations import Configurations
+from tensoropt.sharding.layouts import STATE_PR
+
 from .model import CostModel
 
 __all__ = ["OperatorTerms", "local_bytes", "operator_terms"]
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def operator_terms(
     if rule.alias:
         inputs, outputs, gradients = zeros, zeros, zeros
     forward = model.kernel_time(rule.compute, rule.flops / configs.divisor, inputs + outputs)
-    backward = zeros
+    backward: FloatArray = zeros
     if needs_backward:
         traffic = outputs + inputs + gradients
         backward = model.kernel_time(rule.compute, rule.backward_flops / configs.divisor, traffic)
@@ -118,7 +119,7 @@ def inner_collectives(
     model: CostModel, configs: Configurations
 ) -> list[tuple[str, int, FloatArray, str, npt.NDArray[np.bool_]]]:
     """Collectives inside the operator, as (kind, axis, bytes, phase, in which configurations)."""
-    found = []
+    found: list[tuple[str, int, FloatArray, str, npt.NDArray[np.bool_]]] = []
     for collective in configs.rule.collectives:
         elements = configs.local_elements(collective.extent)
         nbytes = elements * float(model.dtype_bytes(collective.extent.dtype))

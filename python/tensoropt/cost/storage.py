@@ -32,14 +32,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import Tensor
-from ..sharding.layouts import STATE_RP
+from tensoropt.graph import Tensor
+from tensoropt.sharding.layouts import STATE_RP
+
 from .model import CostModel
 from .overlap import exposed_time
 
 __all__ = ["SCHEMES", "Scheme", "StorageTerms", "schemes", "state_bytes", "storage_terms"]
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.int64]
 
 SCHEMES = ("ddp", "zero1", "zero2", "zero3", "zero3_keep")

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..graph import Graph, Tensor, signature
-from ..sharding.configurations import Configurations, configurations
-from ..sharding.decisions import Conversion, Decisions, Link, Node, ParameterGroup, Storage
-from ..sharding.layouts import STATE_RP, STATE_RR, state_shard
+from tensoropt.graph import Graph, Tensor, signature
+from tensoropt.sharding.configurations import Configurations, configurations
+from tensoropt.sharding.decisions import Conversion, Decisions, Link, Node, ParameterGroup, Storage
+from tensoropt.sharding.layouts import STATE_RP, STATE_RR, state_shard
+
 from .conversions import Saving, conversion_terms, dims_used
 from .model import CostModel
 from .operators import OperatorTerms, operator_terms
@@ -34,7 +35,7 @@ __all__ = [
     "shared_states",
 ]
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.int64]
 
 COLUMNS = 5
@@ -299,8 +300,9 @@ class Tables:
 
     def _conversion(self, link: Conversion) -> FloatArray:
         tensor = self.graph.tensors[link.tensor]
-        source, target = self._end(link.source, link.output, "out"), self._end(
-            link.target, link.operand, "in"
+        source, target = (
+            self._end(link.source, link.output, "out"),
+            self._end(link.target, link.operand, "in"),
         )
         terms = conversion_terms(
             self.model,

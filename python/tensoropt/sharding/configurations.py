@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ShardingError
+from tensoropt.errors import ShardingError
+
 from .layouts import STATE_PR, STATE_RP, STATE_RR, state_shard
 from .rule import Extent, Rule
 
@@ -76,8 +77,8 @@ class Configurations:
         except ValueError:
             known = sorted({label for row in self.labels for label in row})
             raise ShardingError(
-                f"{tuple(labels)} is no legal configuration on mesh {self.mesh_shape}; labels here: "
-                f"{known}, and the sizes of the axes must divide the dims"
+                f"{tuple(labels)} is no legal configuration on mesh {self.mesh_shape}; the labels "
+                f"here are {known}, and the sizes of the axes must divide the dims"
             ) from None
 
 
@@ -128,9 +129,7 @@ def configurations(
         rule,
         mesh_shape,
         tuple(tuple(choices[c] for c in row) for row in table),
-        tuple(
-            _input_states(rule, choices, table, i, grad) for i, grad in enumerate(needs_grad)
-        ),
+        tuple(_input_states(rule, choices, table, i, grad) for i, grad in enumerate(needs_grad)),
         tuple(
             _output_states(rule, choices, table, i, grad)
             for i, grad in enumerate(results_need_grad)

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import GraphError
-from ..graph import Block, Graph, Operator
+from tensoropt.errors import GraphError
+from tensoropt.graph import Block, Graph, Operator
+
 from .rule import Rule
 from .rules import rule_for
 
@@ -81,7 +82,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How the one operator that reads a parameter group shards it decides what is left to choose."""
+    """A parameter group and its one reader, whose sharding decides what is left to choose."""
 
     source: Node
     target: Node
@@ -180,13 +181,11 @@ def decisions(graph: Graph) -> Decisions:
                 block_of[shared] = block_index[position]
             links.append(Conversion(name, here, shared, output))
             for reader, operand in readers:
-                links.append(
-                    Conversion(name, shared, Node("operator", reader), operand=operand)
-                )
+                links.append(Conversion(name, shared, Node("operator", reader), operand=operand))
     for tensor in graph.parameters:
-        readers = tuple((p, o) for p, o in uses[tensor.name] if p in rules)
-        if readers:
-            readers_by_parameter[tensor.name] = readers
+        trained = tuple((p, o) for p, o in uses[tensor.name] if p in rules)
+        if trained:
+            readers_by_parameter[tensor.name] = trained
     groups = _groups(graph, readers_by_parameter)
     for index, group in enumerate(groups):
         node = Node("parameter", index)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import GraphError, ShardingError
-from ..graph import Graph, Tensor
+from tensoropt.errors import GraphError, ShardingError
+from tensoropt.graph import Graph, Tensor
+
 from .rule import Rule
 from .rules import rule_for
 
@@ -68,15 +69,15 @@ def dim_classes(graph: Graph, rules: Mapping[int, Rule] | None = None) -> DimCla
         first: dict[str, tuple[str, int]] = {}
         names = [*zip(operator.inputs, rule.inputs, strict=True)]
         names += zip(operator.outputs, rule.outputs, strict=True)
-        for tensor, dims in names:
-            for d, name in enumerate(dims):
-                item = (tensor, d)
-                if name is None:
+        for tensor_name, dims in names:
+            for d, dim in enumerate(dims):
+                item = (tensor_name, d)
+                if dim is None:
                     continue
-                if name in first:
-                    parent[find(item)] = find(first[name])
+                if dim in first:
+                    parent[find(item)] = find(first[dim])
                 else:
-                    first[name] = item
+                    first[dim] = item
                     find(item)
     roots: dict[tuple[str, int], int] = {}
     of: dict[tuple[str, int], int] = {}
@@ -85,9 +86,7 @@ def dim_classes(graph: Graph, rules: Mapping[int, Rule] | None = None) -> DimCla
             of[name, d] = roots.setdefault(find((name, d)), len(roots))
     inputs = [t for t in graph.tensors.values() if t.kind == "input" and t.shape]
     batch = frozenset(of[t.name, 0] for t in inputs if t.shape[0] == graph.batch_size)
-    sequence = frozenset(
-        of[t.name, 1] for t in inputs if len(t.shape) >= 2 and not t.is_floating
-    )
+    sequence = frozenset(of[t.name, 1] for t in inputs if len(t.shape) >= 2 and not t.is_floating)
     return DimClasses(of, batch, sequence - batch)
 
 

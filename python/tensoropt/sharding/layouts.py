@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating]
 
 # Digits of a layout.
 REPLICATE = 0
@@ -243,14 +243,14 @@ class Redistribution:
             free = ~np.any((inner == before[:, None]) & (before[:, None] >= 2), axis=1)
             if target >= 2:
                 free &= ~np.any(inner == target, axis=1)
-            for kind, mask, size in self._moves(before, target, source, goal, local, into_partial):
+            moves = self._moves(before, target, source, goal, local, into_partial)
+            for kind, mask, size in moves:
                 use = mask & free
                 if not use.any():
                     continue
                 s, g = source[use], goal[use]
-                if kind in ("slice", "to_partial"):
-                    seconds = np.zeros(len(s))
-                else:
+                seconds: FloatArray = np.zeros(len(s))
+                if kind not in ("slice", "to_partial"):
                     seconds = time(kind, axis, size[use])
                 better = seconds < self.seconds[s, g]
                 self.seconds[s[better], g[better]] = seconds[better]

@@ -1,0 +1,1 @@
+"""From a graph and a cluster to the frontier of strategies."""
