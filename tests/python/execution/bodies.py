@@ -206,8 +206,9 @@ class CrossEntropy:
         result = probabilities.clone()
         result.scatter_add_(-1, local[..., None], -inside[..., None].to(result.dtype))
         result *= valid[..., None] * gradient / count
-        return (result.movedim(-1, self.dim), None)
-        yield  # a generator like the others, though nothing is communicated
+        # A generator like the others, though it communicates nothing.
+        yield from ()
+        return result.movedim(-1, self.dim), None
 
 
 class BatchNorm:
@@ -226,8 +227,8 @@ class BatchNorm:
         mean: Tensor | None = None,
         var: Tensor | None = None,
     ) -> Tensor:
-        copies = [None if s is None else s.clone() for s in (mean, var)]
-        return functional.batch_norm(x, *copies, w, b, training=True, eps=self.eps)
+        mean, var = (None if s is None else s.clone() for s in (mean, var))
+        return functional.batch_norm(x, mean, var, w, b, training=True, eps=self.eps)
 
     def _add(self, rank: Rank, sums: Tensor) -> Steps:
         for dim in rank.rule.dims:

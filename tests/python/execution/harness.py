@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tensoropt.graph import Graph, Operator, Tensor
+from tensoropt.graph import Graph, Operator, Tensor, TensorKind
 from tensoropt.sharding.configurations import Configurations, configurations
 from tensoropt.sharding.layouts import STATE_PR, STATE_RP, STATE_RR
 from tensoropt.sharding.rule import Rule
@@ -36,7 +36,7 @@ from .mesh import (
     same,
 )
 
-MESHES = ((2,), (4,), (2, 2))
+MESHES = ((2,), (3,), (4,), (2, 2))
 SAMPLE = 256
 """Configurations tried on one mesh; more are sampled, always the same ones."""
 
@@ -50,7 +50,7 @@ class Operand:
     shape: tuple[int, ...]
     dtype: str = "float64"
     grad: bool = True
-    kind: str = "input"
+    kind: TensorKind = "input"
     padded: tuple[int, ...] = ()
     fill: float = 0.0
     high: int = 2
@@ -133,10 +133,10 @@ class Case:
         for position, operand in enumerate(self.operands):
             inputs.append(f"operand{position}" if operand is not None else "")
             if operand is not None:
-                kind = dtype if operand.dtype == "float64" else operand.dtype
+                own = dtype if operand.dtype == "float64" else operand.dtype
                 grad = operand.grad and operand.dtype == "float64"
                 tensors[inputs[-1]] = Tensor(
-                    inputs[-1], operand.shape, kind, operand.kind, grad, operand.padded
+                    inputs[-1], operand.shape, own, operand.kind, grad, operand.padded
                 )
         outputs = []
         for position, result in enumerate(results):
@@ -291,7 +291,8 @@ class _Trial:
             raise MismatchError(
                 "the rule lists collectives, but the operator has no body that issues any"
             )
-        made, found = {}, {}
+        made: dict[Coordinate, Outputs] = {}
+        found: dict[Coordinate, dict[int, torch.Tensor]] = {}
         for at, rank in ranks.items():
             mine = [local[p][at] for p in sorted(local)]
             given = self.case.spread(mine)

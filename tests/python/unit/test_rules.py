@@ -368,16 +368,26 @@ def test_reductions_are_pending_sums_only_where_they_add() -> None:
 # Layout.
 
 
-@given(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4), st.data())
-def test_shards_of_a_view_are_views_of_shards(before: list[int], data: st.DataObject) -> None:
-    after: list[int] = []
-    left = int(np.prod(before))
-    while left > 1:
-        size = data.draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0]))
-        after.append(size)
-        left //= size
+def _shape(factors: list[int], cuts: list[bool]) -> tuple[int, ...]:
+    """Multiply neighbouring factors where there is no cut; a cut beside a cut leaves a 1."""
+    shape = [1]
+    for factor, cut in zip(factors, cuts, strict=True):
+        shape[-1] *= factor
+        if cut:
+            shape.append(1)
+    return tuple(shape)
+
+
+_CUTS = st.lists(st.booleans(), min_size=6, max_size=6)
+
+
+@given(st.permutations([2, 2, 2, 3, 3, 1]), st.permutations([2, 2, 2, 3, 3, 1]), _CUTS, _CUTS)
+def test_shards_of_a_view_are_views_of_shards(
+    left: list[int], right: list[int], cuts: list[bool], others: list[bool]
+) -> None:
+    before, after = _shape(left, cuts), _shape(right, others)
     full = np.arange(np.prod(before)).reshape(before)
-    found = rule("view", [tuple(before)], [tuple(after)])
+    found = rule("view", [before], [after])
     for dim in found.dims:
         i, j = found.inputs[0].index(dim.name), found.outputs[0].index(dim.name)
         for parts in (p for p in range(2, dim.size + 1) if dim.size % p == 0):

@@ -78,6 +78,10 @@ def _catalogue() -> Mapping[str, Operation]:
     put("clamp clamp_min clamp_max clip threshold square prelu", Operation("operands"))
     put("maximum minimum fmax fmin remainder fmod lerp addcmul", Operation("operands"))
     put("addcdiv mse_loss l1_loss smooth_l1_loss huber_loss", Operation("operands"))
+    put("acosh asinh atanh erfinv lgamma logit sinc tanhshrink", Operation("operands", (), _HARD))
+    put("xlogy hypot", Operation("operands", (), _HARD))
+    put("hardshrink softshrink nan_to_num copysign prelu_kernel", Operation("operands"))
+    put("deg2rad frac heaviside", Operation("nothing"))
     put("pow", Operation("power", (), _HARD))
     return MappingProxyType(table)
 
