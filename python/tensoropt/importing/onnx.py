@@ -294,7 +294,12 @@ def _translate(
     rebatch: Rebatch | None,
 ) -> Translator:
     # Handlers register themselves.
-    from tensoropt.importing import onnx_ops_math, onnx_ops_nn, onnx_ops_shape  # noqa: F401
+    from tensoropt.importing import (  # noqa: F401
+        onnx_ops_math,
+        onnx_ops_nn,
+        onnx_ops_sequence,
+        onnx_ops_shape,
+    )
 
     opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in proto.opset_import}
     translator = Translator(title, opsets or {"": 1}, base_dir, rebatch)

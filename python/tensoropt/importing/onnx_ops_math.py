@@ -67,9 +67,9 @@ def _swish(t: Translator, n: Node) -> Names:
 @register("Reciprocal")
 def _reciprocal(t: Translator, n: Node) -> Names:
     x = t.use(n.value(0))
-    maker = next((o for o in reversed(t.builder.operators) if o.outputs == (x,)), None)
-    if maker is not None and maker.attributes.get("op") == "sqrt":
-        return t.apply(n, "rsqrt", maker.inputs[0])
+    root = t.maker(x, "elementwise", "sqrt")
+    if root is not None:
+        return t.apply(n, "rsqrt", root.inputs[0])
     return t.apply(n, "reciprocal", x)
 
 
@@ -121,6 +121,8 @@ def _add(t: Translator, n: Node) -> Names | Value:
         for product, bias in ((left, right), (right, left)):
             if _takes_bias(t, product, bias):
                 return t.linear_bias(product, bias)
+    if op == "add" and _is_zero(right, left):
+        return left
     number = _scalar(t, right, left)
     if number is not None:
         return t.use(left) if number == 0 else t.apply(n, op, t.use(left), scalars=[number])
@@ -129,6 +131,14 @@ def _add(t: Translator, n: Node) -> Names | Value:
         op = "add" if op == "add" else "rsub"
         return t.apply(n, op, t.use(right), scalars=[number])
     return t.apply(n, op, t.use(left), t.use(right))
+
+
+def _is_zero(value: Value, other: Value) -> bool:
+    """Whether adding a constant changes nothing: a mask that hides nothing."""
+    if value.data is None or not value.constant or value.rank > other.rank:
+        return False
+    fits = np.broadcast_shapes(value.shape, other.shape) == other.shape
+    return fits and not np.any(value.data)
 
 
 def _takes_bias(t: Translator, product: Value, bias: Value) -> bool:
@@ -157,6 +167,11 @@ def _mul(t: Translator, n: Node) -> Names:
     if number is not None:
         x = t.use(right)
         return _scaled(t, n, x if n.op == "Mul" else t.apply(n, "reciprocal", x), number)
+    x, y = t.use(left), t.use(right)
+    for gate, value in ((y, x), (x, y)):
+        maker = t.maker(gate, "elementwise", "sigmoid") if n.op == "Mul" else None
+        if maker is not None and maker.inputs == (value,):
+            return t.apply(n, "silu", value)
     op = "floor_divide" if integer and n.op == "Div" else n.op.lower()
     return t.apply(n, op, t.use(left), t.use(right))
 
@@ -197,7 +212,7 @@ def _clip(t: Translator, n: Node) -> Names:
 
 
 @register("Where")
-def _where(t: Translator, n: Node) -> Names:
+def _where(t: Translator, n: Node) -> Names | Value:
     condition, values = n.value(0), [n.value(1), n.value(2)]
     result = n.shape(0)
     numbers = [None if v.is_parameter else t.number(v) for v in values]
@@ -209,6 +224,9 @@ def _where(t: Translator, n: Node) -> Names:
         numbers = [None, None]
     if numbers[0] is not None and numbers[1] is None:
         # `masked_fill` reads like one: the tensor, the mask, the number in `scalars`.
+        guard = t.maker(inputs[0], "elementwise", "isnan")
+        if guard is not None and guard.inputs == (values[1].tensor,):
+            return values[1]  # What replaces NaN computes nothing in a training that works.
         scalars = {"scalars": [numbers[0]]} if math.isfinite(numbers[0]) else {}
         return t.apply(n, "masked_fill", t.use(values[1]), *inputs, **scalars)
     if numbers[1] is not None and numbers[0] is None:
@@ -337,11 +355,8 @@ def _nll(t: Translator, n: Node) -> Names | None:
     reduction = n.attr("reduction", "mean")
     if reduction == "none" or n.has(2):
         return None
-    x = t.use(value)
-    maker = next((o for o in reversed(t.builder.operators) if x in o.outputs), None)
-    if maker is None or maker.family != "softmax" or not maker.attributes["log"]:
-        return None
-    if maker.attributes["dim"] != 1:
+    maker = t.maker(t.use(value), "softmax")
+    if maker is None or not maker.attributes["log"] or maker.attributes["dim"] != 1:
         return None
     ignore = int(n.attr("ignore_index", -100))
     return t.emit(

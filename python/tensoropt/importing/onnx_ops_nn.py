@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -281,17 +282,33 @@ def _attention(t: Translator, n: Node) -> Names | None:
             _heads(t, n, x, h) for x, h in ((q, heads), (k, kv_heads), (v, kv_heads))
         )
     b, h, s, d = t.size(q)
-    inputs = [q, k, v]
+    inputs, causal = [q, k, v], bool(n.attr("is_causal", 0))
     if n.has(3):
-        inputs.append(t.use(n.value(3)))
+        kind = _mask_kind(n.value(3))
+        causal = causal or kind == "causal"
+        inputs += [t.use(n.value(3))] if kind == "other" else []
     scale = n.attr("scale")
     y = t.emit(
-        n, "attention", inputs, (b, h, s, t.size(v)[3]), causal=bool(n.attr("is_causal", 0)),
+        n, "attention", inputs, (b, h, s, t.size(v)[3]), causal=causal,
         scale=float(scale) if scale else 1.0 / math.sqrt(d), dropout=0.0,
     )  # fmt: skip
     if flat:
         y = t.view(n, t.transpose(n, y, (0, 2, 1, 3)), (b, s, h * t.size(v)[3]))
     return (y,)
+
+
+def _mask_kind(mask: Value) -> str:
+    """Whether a constant mask hides nothing (``none``), what is to come (``causal``), or ``other``."""
+    if mask.data is None or not mask.constant or mask.rank < 2:
+        return "other"
+    data = np.asarray(mask.data)
+    seen = data if data.dtype == bool else data > -1e4
+    if data.dtype != bool and np.any(data[seen]):
+        return "other"  # It adds something to scores that it does not hide.
+    if np.all(seen):
+        return "none"
+    rows, columns = data.shape[-2:]
+    return "causal" if np.all(seen == np.tri(rows, columns, dtype=bool)) else "other"
 
 
 def _heads(t: Translator, n: Node, x: str, heads: int) -> str:
@@ -306,7 +323,8 @@ def _recurrent(t: Translator, n: Node) -> Names:
     b, s = value.shape[:2] if first else value.shape[1::-1]
     both = str(n.attr("direction", "forward")) == "bidirectional"
     directions, hidden = (2 if both else 1), int(n.attr("hidden_size") or n.value(2).shape[2])
-    inputs = [t.use(value), *(t.use(n.value(p)) for p in (1, 2)), *_given(t, n, (3,))]
+    weights = [n.value(p) for p in (1, 2, 3) if n.has(p)]
+    inputs = [t.use(value), *(t.use(part) for weight in weights for part in _parts(weight))]
     for position in (5, 6) if n.op == "LSTM" else (5,):
         if n.has(position) and not n.value(position).constant:
             state = t.use(n.value(position))
@@ -331,5 +349,12 @@ def _recurrent(t: Translator, n: Node) -> Names:
     return tuple(results)
 
 
-def _given(t: Translator, n: Node, positions: Sequence[int]) -> list[str]:
-    return [t.use(n.value(p)) for p in positions if n.has(p)]
+def _parts(weight: Value) -> tuple[Value, ...]:
+    """The parameters that a weight of a recurrent layer was joined from, as they were."""
+    parts = weight.parts or (weight,)
+    return tuple(
+        replace(p, shape=p.shape[1:], chain=p.chain[:-1], tensor=None)
+        if p.chain and p.chain[-1][0] == "view" and p.shape[:1] == (1,) and p.initializer
+        else p
+        for p in parts
+    )

@@ -126,6 +126,10 @@ def _expand(t: Translator, n: Node) -> Names | Value:
     target = tuple(t.integers(n, 1) or ())
     if t.rebatch is not None:
         target = _grown(t, value, target)
+        if value.shape == t.rebatch.shapes.get(value.name, value.shape) and len(target) > 1:
+            # Repeated for the batch of the file: whoever meets the batch repeats it as needed.
+            lead = len(target) > value.rank or value.shape[0] == 1
+            target = (1, *target[1:]) if lead and target[0] == t.rebatch.before else target
     shape = np.broadcast_shapes(value.shape, target)
     return value if shape == value.shape else t.expand(n, t.use(value), shape)
 
@@ -159,10 +163,13 @@ def _tile(t: Translator, n: Node) -> Names | Value:
 
 
 @register("Concat")
-def _concat(t: Translator, n: Node) -> Names | None:
+def _concat(t: Translator, n: Node) -> Names | Value | None:
     values = [n.value(p) for p in range(len(n.inputs))]
     values = [v for v in values if math.prod(v.shape) or len(values) == 1]
     axis = int(n.attr("axis", 1)) % values[0].rank
+    joined = _joined(values, axis)
+    if joined is not None:
+        return joined
     operands = [t.use(v) for v in values]
     # A class token of the old batch, or of batch 1, goes along with tokens of the new batch.
     widest = [
@@ -183,6 +190,37 @@ def _concat(t: Translator, n: Node) -> Names | None:
     shape = list(t.size(operands[0]))
     shape[axis] = sum(t.size(o)[axis] for o in operands)
     return t.emit(n, "concat", operands, shape, dim=axis)
+
+
+def _joined(values: list[Value], axis: int) -> Value | None:
+    """Parameters joined again: the slices of one of them, or several along their first dim.
+
+    Exporters reorder the gates of recurrent layers; which rows make which gate does not matter.
+    """
+    if len(values) < 2 or not all(v.is_parameter for v in values):
+        return None
+    first = values[0]
+    ends = [v.chain[-1] if v.chain else ("", ()) for v in values]
+    if all(
+        v.initializer == first.initializer and v.chain[:-1] == first.chain[:-1] and kind == "slice"
+        for v, (kind, _) in zip(values, ends, strict=True)
+    ):
+        spans = sorted(argument[1:] for _, argument in ends)
+        dims = {argument[0] for _, argument in ends}
+        shape = list(first.shape)
+        shape[axis] = sum(v.shape[axis] for v in values)
+        whole = spans[0][0] == 0 and all(
+            a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)
+        )
+        if dims == {axis} and whole and first.cut_from == spans[-1][1]:
+            return replace(first, shape=tuple(shape), chain=first.chain[:-1], tensor=None)
+    if axis == 0 and not any(kind == "slice" for kind, _ in ends):
+        parts = tuple(p for v in values for p in (v.parts or (v,)))
+        shape = (sum(v.shape[0] for v in values), *first.shape[1:])
+        same = len({(p.shape[1:]) for p in parts}) == 1
+        if same:
+            return Value(first.name, shape, first.elem, parts=parts)
+    return None
 
 
 @register("Split")
@@ -215,6 +253,9 @@ def _slice(t: Translator, n: Node) -> Names | Value | None:
     steps = steps or [1] * len(starts)
     if any(step < 0 for step in steps):
         return _reversed(t, n, axes, starts, ends, steps)
+    if value.initializer is not None and len(axes) == 1 and steps == [1]:
+        first, stop, _ = slice(starts[0], ends[0]).indices(value.shape[axes[0]])
+        return t.part(value, axes[0], first, max(first, stop))
     x = t.use(value)
     for dim, start, end, step in zip(axes, starts, ends, steps, strict=True):
         first, stop, _ = slice(start, end, step).indices(value.shape[dim])

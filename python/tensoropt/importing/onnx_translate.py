@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +23,19 @@ from typing import Any
 import numpy as np
 
 from tensoropt.errors import ImportModelError
-from tensoropt.graph import FLOATING, GraphBuilder
+from tensoropt.graph import FLOATING, GraphBuilder, Operator
 
-__all__ = ["HANDLERS", "Node", "Rebatch", "Translator", "Value", "register"]
+__all__ = [
+    "HANDLERS",
+    "SEQUENCES",
+    "Node",
+    "Rebatch",
+    "Translator",
+    "Value",
+    "as_value",
+    "dtype_name",
+    "register",
+]
 
 Shape = tuple[int, ...]
 Names = str | tuple[str | None, ...]
@@ -32,6 +43,9 @@ Handler = Callable[["Translator", "Node"], "Names | Value | None"]
 
 HANDLERS: dict[str, Handler] = {}
 """Handlers by operator type, for the standard domain and those that extend it."""
+
+SEQUENCES: dict[str, Callable[["Translator", "Node"], None]] = {}
+"""Handlers of operators that make or take sequences of tensors; they bind their results."""
 
 # Constants with more elements are not computed, only their shape is known.
 _MOST_ELEMENTS = 1 << 17
@@ -44,6 +58,8 @@ _ARITHMETIC = frozenset(
     "Add Sub Mul Div Pow Sqrt Neg Exp Log Reciprocal Max Min Where Clip Cast Equal Greater Less "
     "GreaterOrEqual LessOrEqual Range Mod Resize Upsample Pad ConstantOfShape".split()
 )
+# Operators whose operands broadcast: a constant that repeats itself along the batch can be cut.
+_BROADCASTS = _ARITHMETIC | frozenset(("And", "Or", "Xor", "Sum", "Attention", "Gather"))
 _RANDOM = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split()
 )
@@ -87,7 +103,14 @@ class Value:
     initializer : str or None
         The initializer that it is (as a parameter or buffer), seen through ``chain``.
     chain : tuple
-        Views ``('view', shape)`` and transposes ``('transpose', perm)`` since the initializer.
+        Views ``('view', shape)``, transposes ``('transpose', perm)`` and, not yet joined again,
+        slices ``('slice', (dim, start, stop))`` since the initializer.
+    parts : tuple of Value
+        Parameters that it is a concatenation of, along dim 0 once views are undone.
+    items : list of Value or None
+        Members, of a sequence.
+    cut_from : int
+        Size of the sliced dim before the slice, if the chain ends with one.
     """
 
     name: str
@@ -98,6 +121,9 @@ class Value:
     constant: bool = False
     initializer: str | None = None
     chain: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    parts: tuple[Value, ...] = ()
+    items: list[Value] | None = None
+    cut_from: int = 0
 
     @property
     def rank(self) -> int:
@@ -106,8 +132,8 @@ class Value:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether it is an initializer that is trained (or a view of one)."""
-        return self.initializer is not None
+        """Whether it is an initializer that is trained, a view of one, or several joined."""
+        return self.initializer is not None or bool(self.parts)
 
 
 @dataclass(slots=True)
@@ -241,6 +267,8 @@ class Translator:
         self.uses: Counter[str] = Counter()
         self.linears: dict[str, int] = {}
         self._protos: dict[str, Any] = {}
+        self._tables: dict[tuple[Any, ...], str] = {}
+        self._makers: dict[str, int] = {}
         self._declared: dict[tuple[str, tuple[Any, ...]], str] = {}
         self._buffers: set[str] = set()
         self._infos: dict[str, Any] = {}
@@ -309,8 +337,13 @@ class Translator:
         if node.op in _SUBGRAPHS:
             self._with_subgraph(node, proto)
             return
-        self._infer(node, proto)
+        if node.op in SEQUENCES:
+            SEQUENCES[node.op](self, node)
+            return
         constant = all(v is None or v.constant for v in node.inputs)
+        if not constant and node.op in _BROADCASTS:
+            self._shrink(node)
+        self._infer(node, proto)
         if constant and self._fold(node, proto):
             return
         made = self._handled(node)
@@ -379,6 +412,36 @@ class Translator:
             elem = node.elems[position] if position < len(node.elems) else elem_type(tensor.dtype)
             self.values[output] = Value(output, tensor.shape, elem, tensor=name)
 
+    def _shrink(self, node: Node) -> None:
+        """Cut constants that repeat themselves along the batch to a batch of one.
+
+        Exporters write masks and position ids for the batch of the example.
+        """
+        ranks = [v.rank for v in node.inputs if v is not None]
+        others = [v for v in node.inputs if v is not None and not v.constant]
+        for position, value in enumerate(node.inputs):
+            if value is None or value.data is None or not value.constant or not value.rank:
+                continue
+            size = value.shape[0]
+            if node.op == "Gather":
+                grown = position == 1 and self.rebatch is not None and value.rank > 1
+                found = [self.rebatch.after] if grown and self.rebatch is not None else []
+            else:
+                axis = max(ranks) - value.rank
+                found = [
+                    v.shape[axis + v.rank - max(ranks)]
+                    for v in others
+                    if axis + v.rank >= max(ranks)
+                ]
+            wanted = size in found or (
+                self.rebatch is not None
+                and size == self.rebatch.before
+                and self.rebatch.after in found
+            )
+            if size > 1 and wanted and bool(np.all(value.data == value.data[:1])):
+                cut = value.data[:1]
+                node.inputs[position] = replace(value, shape=cut.shape, data=cut, tensor=None)
+
     # -- types and constants --------------------------------------------------------------------
 
     def _infer(self, node: Node, proto: Any) -> None:
@@ -410,7 +473,7 @@ class Translator:
             return {}
         types, data = {}, {}
         for name, value in zip(proto.input, node.inputs, strict=True):
-            if value is None:
+            if value is None or value.items is not None:
                 continue
             types[name] = onnx.helper.make_tensor_type_proto(value.elem, value.shape)
             if value.data is not None and value.data.size <= 1024:
@@ -475,7 +538,9 @@ class Translator:
 
         feeds = {n: v.data for n, v in zip(proto.input, node.inputs, strict=True) if v is not None}
         try:
-            results = ReferenceEvaluator(proto, opsets=self.opsets).run(None, feeds)
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results = ReferenceEvaluator(proto, opsets=self.opsets).run(None, feeds)
         except Exception:
             # The reference implementation covers what shape arithmetic needs; whatever else it
             # refuses stays a constant of unknown content.
@@ -531,17 +596,42 @@ class Translator:
 
     def use(self, value: Value) -> str:
         """The tensor of a value, made on first use."""
-        if value.tensor is not None:
-            return value.tensor
+        if value.tensor is None:
+            value.tensor = self._made(value)
+        return value.tensor
+
+    def _made(self, value: Value) -> str:
+        if value.items is not None:
+            raise ImportModelError(
+                f"the sequence '{value.name}' is read where a tensor is expected: the file is damaged"
+            )
+        if value.parts:
+            joined = [self.use(part) for part in value.parts]
+            first = value.parts[0].shape
+            shape = (sum(part.shape[0] for part in value.parts), *first[1:])
+            tensor = self._part(value.name, "concat", joined, shape, dim=0)
+            return tensor if shape == value.shape else self._part(
+                value.name, "view", (tensor,), value.shape
+            )
         if value.initializer is not None:
-            value.tensor = self._parameter(value, value.initializer)
-        else:
+            return self._parameter(value, value.initializer)
+        # Equal tables are one tensor: layers that each make their own are then alike.
+        content = None if value.data is None else np.asarray(value.data).tobytes()
+        key = (value.shape, value.elem, content)
+        if content is None or key not in self._tables:
             name = self.fresh(value.name or "constant")
-            value.tensor = self.builder.op(
+            self._tables[key] = self.builder.op(
                 "constant", (), value.shape, name=name, dtype=dtype_name(value.elem), op="table",
                 source=value.name,
             )  # fmt: skip
-        return value.tensor
+        return self._tables[key]
+
+    def _part(
+        self, name: str, family: str, inputs: Sequence[str], shape: Shape, **attributes: Any
+    ) -> str:
+        """Add an operator on parameters."""
+        label = self.fresh(f"{name}/{family}")
+        return self.builder.op(family, inputs, shape, name=label, source=name, **attributes)
 
     def buffer(self, value: Value) -> str:
         """The tensor of a value that is kept and not trained."""
@@ -551,7 +641,8 @@ class Translator:
 
     def _parameter(self, value: Value, name: str) -> str:
         # A view of a weight that nobody reads otherwise is the weight in another shape.
-        alone = self.uses[name] <= 1
+        sliced = any(family == "slice" for family, _ in value.chain)
+        alone = self.uses[name] <= 1 and not sliced
         key = (name, value.chain if alone else ())
         if key not in self._declared:
             base = self._protos.get(name)
@@ -563,10 +654,16 @@ class Translator:
             return tensor
         for family, argument in value.chain:
             given = self.builder.tensors[tensor].shape
-            shape = argument if family == "view" else tuple(given[d] for d in argument)
-            attributes = {} if family == "view" else {"perm": list(argument)}
-            label = self.fresh(f"{name}/{family}")
-            tensor = self.builder.op(family, (tensor,), shape, name=label, source=name, **attributes)
+            if family == "view":
+                tensor = self._part(name, family, (tensor,), argument)
+            elif family == "transpose":
+                shape = tuple(given[d] for d in argument)
+                tensor = self._part(name, family, (tensor,), shape, perm=list(argument))
+            else:
+                dim, start, stop = argument
+                shape = (*given[:dim], stop - start, *given[dim + 1 :])
+                bounds = {"dim": dim, "start": start, "stop": stop, "step": 1}
+                tensor = self._part(name, family, (tensor,), shape, **bounds)
         return tensor
 
     def fresh(self, name: str) -> str:
@@ -590,6 +687,7 @@ class Translator:
         """Add an operator with one result, by default of the shape of the node's first one."""
         size = node.shape(0) if shape is None else tuple(shape)
         name = self.fresh(node.name)
+        self._makers[name] = len(self.builder.operators)
         return self.builder.op(
             family, inputs, size, name=name, source=node.source, dtype=dtype, **attributes
         )
@@ -609,6 +707,14 @@ class Translator:
             family, inputs, shapes, name=name, source=node.source, dtypes=dtypes, **attributes
         )
 
+    def maker(self, tensor: str, family: str, op: str | None = None) -> Operator | None:
+        """Give the operator that made a tensor, if it is of that family (and elementwise op)."""
+        position = self._makers.get(tensor)
+        found = None if position is None else self.builder.operators[position]
+        if found is None or found.family != family:
+            return None
+        return found if op is None or found.attributes.get("op") == op else None
+
     def size(self, tensor: str) -> Shape:
         """Shape of a tensor of the graph."""
         return self.builder.tensors[tensor].shape
@@ -622,12 +728,23 @@ class Translator:
         """A value in another shape; of what is not fed nor made, without an operator."""
         if value.shape == shape:
             return value
+        if value.parts:
+            return replace(value, shape=shape, tensor=None)
         if value.initializer is not None:
             return replace(value, shape=shape, chain=(*value.chain, ("view", shape)), tensor=None)
         if value.constant:
             data = None if value.data is None else np.asarray(value.data).reshape(shape)
             return replace(value, shape=shape, data=data, tensor=None)
         return replace(value, shape=shape, tensor=self.view(node, self.use(value), shape))
+
+    def part(self, value: Value, dim: int, start: int, stop: int) -> Value:
+        """A range of a parameter, cut when somebody reads it."""
+        size = value.shape[dim]
+        if (start, stop) == (0, size):
+            return value
+        shape = (*value.shape[:dim], stop - start, *value.shape[dim + 1 :])
+        chain = (*value.chain, ("slice", (dim, start, stop)))
+        return replace(value, shape=shape, chain=chain, tensor=None, cut_from=size)
 
     def transpose(self, node: Node, x: str, perm: Sequence[int]) -> str:
         """Permute; nothing if the order is as it was."""
@@ -725,16 +842,20 @@ class Translator:
         """Prove that results grew with the batch, and that the batch was not lost."""
         assert self.rebatch is not None
         shapes = self.rebatch.shapes
+        # Constants were cut, not fed.
+        read = node.inputs[:1] if node.op == "CastLike" else node.inputs
         fed = any(
-            v is not None and v.shape != shapes.get(v.name, v.shape) for v in node.inputs
+            v is not None and not v.constant and v.shape != shapes.get(v.name, v.shape) for v in read
         )
+        if not fed:
+            return
         for name in node.outputs:
             value = self.values.get(name)
             if value is None or value.constant or name not in shapes:
                 continue
             if not self.rebatch.scales(shapes[name], value.shape):
                 raise self.unproven(node)
-            lost = fed and value.shape == shapes[name]
+            lost = value.shape == shapes[name]
             ends = node.op in _ENDS_BATCH or math.prod(value.shape) == 1
             if lost and not ends and not node.op.startswith("Reduce"):
                 raise self.unproven(node)
@@ -868,6 +989,11 @@ _DTYPES = {
     21: "uint8",
     22: "int8",
 }
+
+
+def as_value(name: str, number: int) -> Value:
+    """A constant integer."""
+    return Value(name, (), 7, data=np.array(number, dtype=np.int64), constant=True)
 
 
 def dtype_name(elem: int) -> str:
