@@ -76,7 +76,8 @@ lint-python: $(VENV)/.dev-requirements $(VENV)/.native
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python tools/check_stub.py
+	$(BIN)/python -m mypy.stubtest --concise tensoropt._native
+	$(BIN)/python tools/stub_docs.py
 
 # With the feature python the tests link against libpython, which some systems ship only in a
 # development package. No Rust test calls into Python, so where it is missing the crate is built the

@@ -57,7 +57,7 @@ class CostGraph:
     >>> result.costs.tolist()
     [[2, 16], [6, 11], [8, 4]]
     >>> result.assignments.tolist()
-    [[0, 0], [0, 1], [1, 1]]
+    [[0, 0], [1, 0], [1, 1]]
     """
 
     def __new__(
@@ -504,7 +504,8 @@ def contract(
     >>> import tensoropt as to
     >>> node, edge = [[0, 1], [1, 0]], [[[0, 0], [2, 2]], [[2, 2], [0, 0]]]
     >>> chain = to.CostGraph.from_arrays([node] * 3, [(0, 1, edge), (1, 2, edge)])
-    >>> block = to.contract(chain, keep=[0, 2])
+    >>> from tensoropt._native import contract
+    >>> block = contract(chain, keep=[0, 2])
     >>> block.shape, block.offsets.tolist()
     ((2, 2), [0, 1, 3, 5, 6])
     >>> outer = to.CostGraph()

@@ -41,7 +41,8 @@ use super::solution::Choices;
 /// >>> import tensoropt as to
 /// >>> node, edge = [[0, 1], [1, 0]], [[[0, 0], [2, 2]], [[2, 2], [0, 0]]]
 /// >>> chain = to.CostGraph.from_arrays([node] * 3, [(0, 1, edge), (1, 2, edge)])
-/// >>> block = to.contract(chain, keep=[0, 2])
+/// >>> from tensoropt._native import contract
+/// >>> block = contract(chain, keep=[0, 2])
 /// >>> block.shape, block.offsets.tolist()
 /// ((2, 2), [0, 1, 3, 5, 6])
 /// >>> outer = to.CostGraph()

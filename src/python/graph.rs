@@ -50,7 +50,7 @@ use crate::{Aggregate, CostGraph as Graph};
 /// >>> result.costs.tolist()
 /// [[2, 16], [6, 11], [8, 4]]
 /// >>> result.assignments.tolist()
-/// [[0, 0], [0, 1], [1, 1]]
+/// [[0, 0], [1, 0], [1, 1]]
 #[pyclass(module = "tensoropt._native")]
 pub(super) struct CostGraph {
     /// Shared with running searches: a change while one runs copies the graph first.

@@ -15,15 +15,13 @@ ZEROS = np.zeros((2, 2), dtype=np.int64)
 EDGE = np.zeros((2, 2, 2), dtype=np.int64)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.int64, np.uint64, np.float64, np.int32, np.uint8, np.float32]
-)
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64, np.int32, np.uint8, np.float32])
 def test_dtypes_mean_the_same(dtype: Any) -> None:
     node = np.array([[3, 1], [1, 3], [2, 4]], dtype=dtype)
     edge = np.array([[[0, 5], [1, 1], [7, 0]]] * 3, dtype=dtype)
     graph = CostGraph.from_arrays([node, node], [(0, 1, edge)])
     solution = solve(graph)
-    assert solution.costs.tolist() == [[3, 5], [4, 4]]
+    assert solution.costs.tolist() == [[3, 7], [5, 5]]
     assert solution.costs.dtype == np.int64
 
 
@@ -31,9 +29,7 @@ def test_layouts_of_memory_mean_the_same() -> None:
     node = np.arange(8).reshape(2, 4)[:, ::2]
     edge = np.asfortranarray(np.arange(8).reshape(2, 2, 2))
     graph = CostGraph.from_arrays([node, node], [(0, 1, edge)])
-    same = CostGraph.from_arrays(
-        [node.copy(), node.copy()], [(0, 1, np.ascontiguousarray(edge))]
-    )
+    same = CostGraph.from_arrays([node.copy(), node.copy()], [(0, 1, np.ascontiguousarray(edge))])
     assert solve(graph).costs.tolist() == solve(same).costs.tolist()
 
 
@@ -141,7 +137,7 @@ def test_bad_steps_are_named() -> None:
     edge = graph.add_table(EDGE)
     graph.add_node(table)
     for message, call in [
-        (r"no table 7", lambda: graph.add_node(7)),
+        (r"table 7 in this graph", lambda: graph.add_node(7)),
         (r"table: index -1", lambda: graph.add_node(-1)),
         (r"needs a table with one axis", lambda: graph.add_node(edge)),
         (r"no node 3", lambda: graph.add_factor([0, 3], edge)),
