@@ -11,7 +11,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::cells::Cells;
 use super::leaf::Leaf;
 use super::meter::{Halt, Meter};
-use crate::frontier::{CostVector, Scratch, Term, Work, thin, union_of_sums};
+use super::thinning::{Reducer, Thinning};
+use crate::frontier::{CostVector, Scratch, Term, Work, union_of_sums};
 
 /// Pairs below which a table is computed where it is asked for, and a job's least size.
 const JOB_PAIRS: u64 = 1 << 15;
@@ -85,10 +86,8 @@ pub(crate) struct Engine<'m, C: CostVector> {
     pub algebra: C::Algebra,
     /// Points above this are dropped.
     pub limit: Option<C>,
-    /// Cells are thinned to this many points.
-    pub thin_to: Option<usize>,
-    /// An objective in which thinning may lose nothing.
-    pub exact: Option<usize>,
+    /// How cells are thinned.
+    pub thinning: Thinning,
     /// Pairs after which to give up.
     pub work_limit: Option<u64>,
     pub work: Work,
@@ -112,8 +111,7 @@ impl<'m, C: CostVector> Engine<'m, C> {
         Self {
             algebra,
             limit: None,
-            thin_to: None,
-            exact: None,
+            thinning: Thinning::NONE,
             work_limit: None,
             work: Work::default(),
             computed: 0,
@@ -138,9 +136,12 @@ impl<'m, C: CostVector> Engine<'m, C> {
         Arc::clone(&self.unit)
     }
 
-    /// Forgets tables that depend on how many points cells were thinned to.
-    pub fn forget_thinned(&mut self) {
-        self.joins.retain(|_, op| op.factor <= 1.0);
+    /// Sets how cells are thinned from now on, and forgets tables that were thinned otherwise.
+    pub fn set_thinning(&mut self, thinning: Thinning) {
+        if self.thinning != thinning {
+            self.thinning = thinning;
+            self.joins.retain(|_, op| op.factor <= 1.0);
+        }
     }
 
     /// Takes in a table of the problem. Equal ones become one.
@@ -238,7 +239,8 @@ impl<'m, C: CostVector> Engine<'m, C> {
         spec: &JoinSpec,
         cells: Range<usize>,
     ) -> Option<Part<C>> {
-        let mut scratch = Scratch::new();
+        let (mut scratch, mut reducer) = (Scratch::new(), Reducer::new());
+        let room = self.thinning.room(spec.dims.len());
         let (mut terms, mut out) = (Vec::with_capacity(spec.inner as usize), Vec::new());
         let mut part = Part {
             ends: Vec::with_capacity(cells.len()),
@@ -258,10 +260,9 @@ impl<'m, C: CostVector> Engine<'m, C> {
             if !terms.is_empty() {
                 let (algebra, limit) = (&self.algebra, self.limit);
                 union_of_sums(algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
-                if let Some(most) = self.thin_to.filter(|&most| out.len() > most) {
-                    part.factor =
-                        part.factor.max(thin(&mut out, most, self.exact, &mut scratch));
-                }
+                let Thinning { exact, .. } = self.thinning;
+                part.factor =
+                    part.factor.max(reducer.reduce(&mut out, room, exact, &mut scratch));
                 part.points.extend_from_slice(&out);
             }
             part.ends.push(part.points.len());

@@ -21,6 +21,8 @@
 //! * `order`: which node goes next.
 //! * `eliminate`: the loop.
 //! * `trace`: what was done, and from it the choices behind any point of the answer.
+//! * `pair`: the pair of points behind a sum.
+//! * `thinning`: fewer points, with a proven factor.
 //! * `scalar`: exact optima of weighted sums along the same trace.
 //! * `block`: contraction of a part of a graph to a table over its boundary.
 
@@ -31,7 +33,9 @@ pub(crate) mod engine;
 pub(crate) mod leaf;
 pub(crate) mod meter;
 pub(crate) mod order;
+mod pair;
 pub(crate) mod scalar;
+pub(crate) mod thinning;
 pub(crate) mod trace;
 
 pub use block::Contraction;

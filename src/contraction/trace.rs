@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::engine::{JoinSpec, Op};
+use super::pair::find;
 use crate::error::{Error, Result};
-use crate::frontier::{CostVector, Term, locate};
+use crate::frontier::CostVector;
 
 /// In a [`Choice`]: not chosen, because a node was kept or a factor left out.
 pub const UNCHOSEN: u32 = u32::MAX;
@@ -81,7 +82,6 @@ impl<C: CostVector> Trace<C> {
     /// [`Error::Internal`] if a point is not a sum of its operands' points.
     pub fn expand(&self, cell: usize, point: usize, choice: &mut Choice) -> Result<()> {
         let mut open = vec![(self.instances.len() - 1, cell, point)];
-        let mut terms: Vec<Term<'_, C>> = Vec::new();
         while let Some((instance, cell, point)) = open.pop() {
             let Instance { op, source, .. } = &self.instances[instance];
             let position = op.cells.starts[cell] + point;
@@ -98,10 +98,8 @@ impl<C: CostVector> Trace<C> {
                 Source::Join { left, right, spec, eliminated } => (*left, *right, spec, eliminated),
             };
             let (l, r) = (&self.instances[left].op.cells, &self.instances[right].op.cells);
-            terms.clear();
-            terms.extend(spec.terms(l, r, cell));
             let value = &op.cells.points[position];
-            let found = locate(&self.algebra, &terms, value).ok_or_else(|| {
+            let found = find(&self.algebra, spec.terms(l, r, cell), value).ok_or_else(|| {
                 Error::Internal(format!("{value:?} is no sum of the points it was made of"))
             })?;
             if let Some(node) = eliminated {

@@ -15,6 +15,7 @@
 //! is a factor that holds. It cannot fall below the gap between the frontier and its convex hull.
 
 use crate::contraction::scalar::{self, Weights};
+use crate::contraction::thinning::hull;
 use crate::contraction::trace::Trace;
 use crate::frontier::CostVector;
 
@@ -38,9 +39,8 @@ pub(crate) fn certify<C: CostVector>(
     largest: [u64; 2],
     caps: [u64; 2],
 ) -> Option<(f64, usize)> {
-    let points: Vec<[u64; 2]> =
-        trace.root().op.cells.cell(0).iter().map(|p| [p.get(0), p.get(1)]).collect();
-    let weights = weights(&points, largest);
+    let points = trace.root().op.cells.cell(0);
+    let weights = weights(points, largest);
     if points.is_empty() || weights.is_empty() {
         return None;
     }
@@ -50,7 +50,7 @@ pub(crate) fn certify<C: CostVector>(
         .zip(&optima)
         .filter_map(|(&w, &least)| Some((w, least?)))
         .collect();
-    let factor = corners(&points, caps)
+    let factor = corners(points, caps)
         .map(|corner| bounds.iter().map(|bound| quotient(corner, bound)).fold(f64::INFINITY, f64::min))
         .fold(1.0, f64::max);
     factor.is_finite().then_some((factor, bounds.len()))
@@ -64,21 +64,21 @@ struct Corner {
     is_cap: [bool; 2],
 }
 
-fn corners(points: &[[u64; 2]], caps: [u64; 2]) -> impl Iterator<Item = Corner> {
-    let first = Corner { value: [points[0][0], caps[1]], is_cap: [false, true] };
-    let last = points[points.len() - 1];
-    let last = Corner { value: [caps[0], last[1]], is_cap: [true, false] };
-    let inner =
-        points.windows(2).map(|w| Corner { value: [w[1][0], w[0][1]], is_cap: [false; 2] });
+fn corners<C: CostVector>(points: &[C], caps: [u64; 2]) -> impl Iterator<Item = Corner> {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    let first = Corner { value: [first.get(0), caps[1]], is_cap: [false, true] };
+    let last = Corner { value: [caps[0], last.get(1)], is_cap: [true, false] };
+    let corner = |w: &[C]| Corner { value: [w[1].get(0), w[0].get(1)], is_cap: [false; 2] };
+    let inner = points.windows(2).map(corner);
     std::iter::once(first).chain(inner).chain(std::iter::once(last))
 }
 
 /// The factor beyond which a weight rules out solutions below a corner.
 fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f64 {
     let (mut above, mut below) = (0u128, u128::from(least));
-    for i in 0..2 {
-        let part = u128::from(weights[i]) * u128::from(corner.value[i]);
-        if corner.is_cap[i] {
+    let parts = weights.iter().zip(corner.value).map(|(&w, u)| u128::from(w) * u128::from(u));
+    for (part, is_cap) in parts.zip(corner.is_cap) {
+        if is_cap {
             // A solution is at most the cap here, whatever the factor.
             match below.checked_sub(part) {
                 Some(rest) => below = rest,
@@ -99,17 +99,19 @@ fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f64 {
 
 /// Normals of the lower convex hull of the points, evenly chosen, and the two axes. Weighted sums
 /// of up to `largest` must stay in range; scaling a weight down only blunts the bound.
-fn weights(points: &[[u64; 2]], largest: [u64; 2]) -> Vec<Weights> {
+fn weights<C: CostVector>(points: &[C], largest: [u64; 2]) -> Vec<Weights> {
     let in_range = |w: Weights| {
         let sum = u128::from(w[0]) * u128::from(largest[0])
             + u128::from(w[1]) * u128::from(largest[1]);
         sum <= u128::from(scalar::LARGEST)
     };
-    let hull = hull(points);
-    let normals: Vec<Weights> = hull
+    let mut vertices = Vec::new();
+    hull(points, &mut vertices);
+    let normals: Vec<Weights> = vertices
         .windows(2)
         .map(|edge| {
-            let mut normal = [edge[0][1] - edge[1][1], edge[1][0] - edge[0][0]];
+            let [a, b] = [edge[0], edge[1]];
+            let mut normal = [a.get(1) - b.get(1), b.get(0) - a.get(0)];
             // Precision up to here; a shift by more than the shorter side would lose it.
             while !in_range(normal) {
                 normal = normal.map(|w| w / 2);
@@ -125,33 +127,9 @@ fn weights(points: &[[u64; 2]], largest: [u64; 2]) -> Vec<Weights> {
     chosen
 }
 
-/// The lower left convex hull of a frontier in two objectives, in its order.
-fn hull(points: &[[u64; 2]]) -> Vec<[u64; 2]> {
-    let mut hull: Vec<[u64; 2]> = Vec::new();
-    for &point in points {
-        while let [.., a, b] = hull[..] {
-            // b stays if it lies strictly below the line from a to point.
-            let run = |p: [u64; 2]| i128::from(p[0]) - i128::from(a[0]);
-            let fall = |p: [u64; 2]| i128::from(a[1]) - i128::from(p[1]);
-            if fall(b) * run(point) > fall(point) * run(b) {
-                break;
-            }
-            hull.pop();
-        }
-        hull.push(point);
-    }
-    hull
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hull_of_a_staircase() {
-        let points = [[0, 10], [1, 9], [2, 4], [5, 3], [6, 0]];
-        assert_eq!(hull(&points), [[0, 10], [2, 4], [6, 0]]);
-    }
 
     #[test]
     fn a_corner_above_the_optimum_costs_a_factor() {

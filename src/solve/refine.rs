@@ -20,9 +20,10 @@ use crate::contraction::eliminate::{Limits, eliminate};
 use crate::contraction::engine::Engine;
 use crate::contraction::leaf::View;
 use crate::contraction::meter::{Halt, Meter};
+use crate::contraction::thinning::{Reducer, Thinning};
 use crate::contraction::trace::Trace;
 use crate::error::{Error, Result};
-use crate::frontier::{CostVector, Packed2, Scratch, Wide, thin};
+use crate::frontier::{CostVector, Packed2, Scratch, Wide};
 use crate::problem::{Aggregate, CostGraph};
 
 /// Points per cell in the first pass with `epsilon`, and how many times more in each further one.
@@ -195,12 +196,10 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
         self.engine.limit = view.limit();
         let capped: Vec<usize> =
             (0..view.caps.len()).filter(|&i| view.caps[i] < u64::MAX).collect();
-        self.engine.exact = capped.first().copied();
+        let exact = capped.first().copied();
         let mut best: Option<Front<C>> = None;
-        for thin_to in self.schedule(epsilon, capped.len()) {
-            if self.engine.thin_to.replace(thin_to) != Some(thin_to) {
-                self.engine.forget_thinned();
-            }
+        for at_most in self.schedule(epsilon, capped.len()) {
+            self.engine.set_thinning(Thinning { at_most, exact });
             let limits = Limits::of(self.options);
             let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
                 Ok(trace) => Arc::new(trace),
@@ -355,7 +354,7 @@ fn chosen<C: CostVector>(
         return (0..points.len() as u32).collect();
     };
     let mut kept = points.to_vec();
-    let factor = thin(&mut kept, most, solver.engine.exact, &mut Scratch::new());
+    let factor = Reducer::new().reduce(&mut kept, most, solver.engine.thinning.exact, &mut Scratch::new());
     certificate.a_priori *= factor;
     certificate.certified = certificate.certified.map(|certified| certified * factor);
     // Both are sorted, and what was kept is a part.
