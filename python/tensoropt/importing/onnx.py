@@ -14,7 +14,10 @@ from typing import Any
 
 from tensoropt.errors import ImportModelError, MissingExtraError
 from tensoropt.graph import FLOATING, Graph
-from tensoropt.importing.onnx_translate import Rebatch, Translator, Value, dtype_name
+from tensoropt.importing.onnx_batch import Rebatch
+from tensoropt.importing.onnx_fusions import fuse
+from tensoropt.importing.onnx_translate import Translator
+from tensoropt.importing.onnx_values import Value, dtype_name
 from tensoropt.importing.passes import simplify
 from tensoropt.importing.repeats import mark_repeats
 
@@ -88,14 +91,14 @@ def import_onnx(
     target = _loss(translator, proto.graph, loss, title)
     tokens = sequence_length or inputs.tokens
     graph = translator.builder.build(target, inputs.wanted, tokens)
-    return mark_repeats(simplify(graph))
+    return mark_repeats(simplify(fuse(graph)))
 
 
 def _load(model: Any) -> tuple[Any, str, str]:
     """The model, its name and the folder of its external data."""
     try:
         import onnx
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx") from error
     if isinstance(model, onnx.ModelProto):
@@ -176,12 +179,15 @@ class _Inputs:
             )
         bound = dict(dims)
         leading = self._batch_symbol(declared)
-        if leading is not None and batch_size is not None:
-            if bound.setdefault(leading, batch_size) != batch_size:
-                raise ImportModelError(
-                    f"batch_size is {batch_size} and dim {leading}={bound[leading]}: they are the "
-                    "same dim, give one of them"
-                )
+        if (
+            leading is not None
+            and batch_size is not None
+            and bound.setdefault(leading, batch_size) != batch_size
+        ):
+            raise ImportModelError(
+                f"batch_size is {batch_size} and dim {leading}={bound[leading]}: they are the "
+                "same dim, give one of them"
+            )
         if sequence_length is not None:
             for symbol in self._sequence_symbols(declared, leading):
                 bound.setdefault(symbol, sequence_length)
@@ -239,9 +245,7 @@ class _Inputs:
         if not missing:
             return
         listed = ", ".join(f"'{s}' (of input '{key}')" for s, key in missing.items())
-        options = [
-            "--batch SIZE" if s == leading else f"--dim {s}=SIZE" for s in missing
-        ]
+        options = ["--batch SIZE" if s == leading else f"--dim {s}=SIZE" for s in missing]
         raise ImportModelError(
             f"'{self._title}' has symbolic dims without a size: {listed}; give {' '.join(options)}"
         )
@@ -343,7 +347,9 @@ def _loss(translator: Translator, graph: Any, wanted: str | None, title: str) ->
         return tensor
     others = [o for o in outputs if o != chosen.name]
     dropped = f"; not used: {', '.join(others)}" if others else ""
-    translator.note(f"the model has no loss: the mean of its output '{chosen.name}' is one{dropped}")
+    translator.note(
+        f"the model has no loss: the mean of its output '{chosen.name}' is one{dropped}"
+    )
     return translator.builder.op(
         "reduce", (tensor,), (), name=translator.fresh("loss"), source="loss", op="mean",
         dims=list(range(len(chosen.shape))), keepdim=False,
@@ -353,7 +359,9 @@ def _loss(translator: Translator, graph: Any, wanted: str | None, title: str) ->
 def _default_output(translator: Translator, outputs: Iterable[str], title: str) -> Value:
     values = [translator.values[o] for o in outputs if o in translator.values]
     floating = [
-        v for v in values if dtype_name(v.elem) in FLOATING and not v.constant and not v.is_parameter
+        v
+        for v in values
+        if dtype_name(v.elem) in FLOATING and not v.constant and not v.is_parameter
     ]
     if not floating:
         raise ImportModelError(

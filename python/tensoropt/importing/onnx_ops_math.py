@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tensoropt.errors import ImportModelError
-from tensoropt.importing.onnx_translate import (
-    Names,
-    Node,
-    Translator,
-    Value,
-    dtype_name,
-    register,
-)
+from tensoropt.importing.onnx_translate import Translator, register
+from tensoropt.importing.onnx_values import Names, Node, Value, dtype_name
 
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
@@ -190,8 +185,8 @@ def _variadic(t: Translator, n: Node) -> Names:
         for value, other in (operands, operands[::-1]):
             bound = _scalar(t, other, value)
             if bound is not None:
-                end = "min" if n.op == "Max" else "max"
-                return t.apply(n, "clamp", t.use(value), scalars=[bound], **{end: bound})
+                ends: dict[str, Any] = {"min" if n.op == "Max" else "max": bound}
+                return t.apply(n, "clamp", t.use(value), scalars=[bound], **ends)
     result = t.use(operands[0])
     for value in operands[1:]:
         result = t.apply(n, _VARIADIC[n.op], result, t.use(value))
@@ -206,7 +201,9 @@ def _clip(t: Translator, n: Node) -> Names:
     x = t.use(n.value(0))
     if (low, high) == (0, 6):
         return t.apply(n, "relu6", x)
-    bounds = {k: float(v) for k, v in (("min", low), ("max", high)) if v is not None}
+    bounds: dict[str, Any] = {
+        k: float(v) for k, v in (("min", low), ("max", high)) if v is not None
+    }
     bounds = {k: v for k, v in bounds.items() if math.isfinite(v)}
     return t.apply(n, "clamp", x, scalars=list(bounds.values()), **bounds)
 
@@ -227,7 +224,7 @@ def _where(t: Translator, n: Node) -> Names | Value:
         guard = t.maker(inputs[0], "elementwise", "isnan")
         if guard is not None and guard.inputs == (values[1].tensor,):
             return values[1]  # What replaces NaN computes nothing in a training that works.
-        scalars = {"scalars": [numbers[0]]} if math.isfinite(numbers[0]) else {}
+        scalars: dict[str, Any] = {"scalars": [numbers[0]]} if math.isfinite(numbers[0]) else {}
         return t.apply(n, "masked_fill", t.use(values[1]), *inputs, **scalars)
     if numbers[1] is not None and numbers[0] is None:
         mask = t.apply(n, "logical_not", *inputs, dtype="bool")
@@ -241,6 +238,11 @@ def _where(t: Translator, n: Node) -> Names | Value:
 def _cast(t: Translator, n: Node) -> Names | Value:
     value = n.value(0)
     before, after = dtype_name(value.elem), dtype_name(n.elems[0])
+    if value.constant and value.data is not None:
+        from onnx import helper
+
+        data = np.asarray(value.data).astype(helper.tensor_dtype_to_np_dtype(n.elems[0]))
+        return Value(n.outputs[0], value.shape, n.elems[0], data=data, constant=True)
     if before == after or (value.is_parameter and after.startswith(("float", "bfloat"))):
         return value  # The precision of weights is chosen by the search.
     return t.apply(n, "cast", t.use(value), dtype=after)
@@ -392,7 +394,9 @@ def _local_response(t: Translator, n: Node) -> Names:
     before, after = (window - 1) // 2, window // 2
     if before != after:
         shape = (batch, 1, channels + 1, flat[3])
-        y = t.emit(n, "pad", (y,), shape, pads=[[0, 0], [0, 0], [0, after - before], [0, 0]], value=0)
+        y = t.emit(
+            n, "pad", (y,), shape, pads=[[0, 0], [0, 0], [0, after - before], [0, 0]], value=0
+        )
     y = t.emit(
         n, "pool", (y,), flat, mode="avg", kernel=[window, 1], stride=[1, 1],
         padding=[before, 0], ceil_mode=False,

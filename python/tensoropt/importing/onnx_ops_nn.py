@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tensoropt.importing.onnx_ops_shape import pad
-from tensoropt.importing.onnx_translate import Names, Node, Shape, Translator, Value, register
+from tensoropt.importing.onnx_translate import Translator, register
+from tensoropt.importing.onnx_values import Names, Node, Shape, Value, mask_kind
 
 
 @register("MatMul", "FusedMatMul")
@@ -31,7 +32,11 @@ def _matmul(t: Translator, n: Node) -> Names:
     shape = (*batch, t.size(x)[-2], t.size(y)[-1])
     product = t.emit(n, "matmul", (x, y), shape)
     if left.rank == 1 or right.rank == 1:
-        kept = [*batch, *([shape[-2]] if left.rank > 1 else []), *([shape[-1]] if right.rank > 1 else [])]
+        kept = [
+            *batch,
+            *([shape[-2]] if left.rank > 1 else []),
+            *([shape[-1]] if right.rank > 1 else []),
+        ]
         product = t.view(n, product, kept)
     return _scaled(t, n, product, scale)
 
@@ -109,9 +114,7 @@ def _conv(t: Translator, n: Node) -> Names | None:
         x, before = pad(t, n, x, pairs, 0.0), [0] * len(image)
     sizes = [
         (s + 2 * p - d * (k - 1) - 1) // step + 1
-        for s, p, d, k, step in zip(
-            t.size(x)[2:], before, dilations, kernel, strides, strict=True
-        )
+        for s, p, d, k, step in zip(t.size(x)[2:], before, dilations, kernel, strides, strict=True)
     ]
     inputs = [x, t.use(weight), *([t.use(n.value(2))] if n.has(2) else [])]
     return t.emit(
@@ -146,7 +149,12 @@ def _conv_transpose(t: Translator, n: Node) -> Names | None:
     channels = weight.shape[1] * groups
     grown = [max(f, s) for f, s in zip(full, shape[2:], strict=True)]
     x = t.emit(
-        n, "convolution", inputs, (value.shape[0], channels, *grown), padding=[0] * rank, **attributes
+        n,
+        "convolution",
+        inputs,
+        (value.shape[0], channels, *grown),
+        padding=[0] * rank,
+        **attributes,
     )
     for d, size in enumerate(shape[2:]):
         extra = grown[d] - size
@@ -278,13 +286,11 @@ def _attention(t: Translator, n: Node) -> Names | None:
     flat = values[0].rank == 3
     if flat:
         heads, kv_heads = int(n.attr("q_num_heads")), int(n.attr("kv_num_heads"))
-        q, k, v = (
-            _heads(t, n, x, h) for x, h in ((q, heads), (k, kv_heads), (v, kv_heads))
-        )
+        q, k, v = (_heads(t, n, x, h) for x, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
     b, h, s, d = t.size(q)
     inputs, causal = [q, k, v], bool(n.attr("is_causal", 0))
     if n.has(3):
-        kind = _mask_kind(n.value(3))
+        kind = mask_kind(n.value(3))
         causal = causal or kind == "causal"
         inputs += [t.use(n.value(3))] if kind == "other" else []
     scale = n.attr("scale")
@@ -295,20 +301,6 @@ def _attention(t: Translator, n: Node) -> Names | None:
     if flat:
         y = t.view(n, t.transpose(n, y, (0, 2, 1, 3)), (b, s, h * t.size(v)[3]))
     return (y,)
-
-
-def _mask_kind(mask: Value) -> str:
-    """Whether a constant mask hides nothing (``none``), what is to come (``causal``), or ``other``."""
-    if mask.data is None or not mask.constant or mask.rank < 2:
-        return "other"
-    data = np.asarray(mask.data)
-    seen = data if data.dtype == bool else data > -1e4
-    if data.dtype != bool and np.any(data[seen]):
-        return "other"  # It adds something to scores that it does not hide.
-    if np.all(seen):
-        return "none"
-    rows, columns = data.shape[-2:]
-    return "causal" if np.all(seen == np.tri(rows, columns, dtype=bool)) else "other"
 
 
 def _heads(t: Translator, n: Node, x: str, heads: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tensoropt.errors import ImportModelError
-from tensoropt.importing.onnx_translate import SEQUENCES, Node, Translator, Value, as_value
+from tensoropt.importing.onnx_translate import SEQUENCES, Translator
+from tensoropt.importing.onnx_values import Node, Value, as_value
 
 
 def _items(n: Node) -> list[Value]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tensoropt.errors import ImportModelError
-from tensoropt.importing.onnx_translate import (
-    Names,
-    Node,
-    Translator,
-    Value,
-    dtype_name,
-    register,
-)
+from tensoropt.importing.onnx_translate import Translator, register
+from tensoropt.importing.onnx_values import Names, Node, Value, dtype_name
 
 
 @register("Identity")
@@ -59,11 +54,9 @@ def _reshape(t: Translator, n: Node) -> Names | Value:
     target = n.attr("shape") or t.integers(n, 1)
     if target is None:
         raise ImportModelError(f"operator '{n.name}' (Reshape) has no target shape")
-    old = t.rebatch.shapes.get(value.name) if t.rebatch else None
-    given = value.shape if old is None else old
-    shape = _resolved(n, given, [int(s) for s in target])
-    if t.rebatch is not None and old is not None:
-        scaled = t.rebatch.view(old, value.shape, t.rebatch.shapes.get(n.outputs[0], shape))
+    shape = _resolved(n, value.shape, [int(s) for s in target])
+    if t.rebatch is not None and t.rebatch.fed(value):
+        scaled = t.rebatch.view(value, t.rebatch.shapes[n.outputs[0]])
         if scaled is None or math.prod(scaled) != math.prod(value.shape):
             raise t.unproven(n)
         shape = scaled
@@ -126,7 +119,7 @@ def _expand(t: Translator, n: Node) -> Names | Value:
     target = tuple(t.integers(n, 1) or ())
     if t.rebatch is not None:
         target = _grown(t, value, target)
-        if value.shape == t.rebatch.shapes.get(value.name, value.shape) and len(target) > 1:
+        if not t.rebatch.fed(value) and len(target) > 1:
             # Repeated for the batch of the file: whoever meets the batch repeats it as needed.
             lead = len(target) > value.rank or value.shape[0] == 1
             target = (1, *target[1:]) if lead and target[0] == t.rebatch.before else target
@@ -137,7 +130,7 @@ def _expand(t: Translator, n: Node) -> Names | Value:
 def _grown(t: Translator, value: Value, target: tuple[int, ...]) -> tuple[int, ...]:
     """A target shape with the batch of the file where the operand has the new one."""
     assert t.rebatch is not None
-    old = t.rebatch.shapes.get(value.name, value.shape)
+    old = t.rebatch.old(value)
     lead = len(target) - value.rank
     return tuple(
         value.shape[d - lead] if d >= lead and value.shape[d - lead] != old[d - lead] else size
@@ -171,25 +164,26 @@ def _concat(t: Translator, n: Node) -> Names | Value | None:
     if joined is not None:
         return joined
     operands = [t.use(v) for v in values]
+    shape: tuple[int, ...]
     # A class token of the old batch, or of batch 1, goes along with tokens of the new batch.
-    widest = [
-        max(v.shape[d] for v in values) if d != axis else -1 for d in range(values[0].rank)
-    ]
+    widest = [max(v.shape[d] for v in values) if d != axis else -1 for d in range(values[0].rank)]
     for position, value in enumerate(values):
         shape = tuple(s if w == -1 else w for s, w in zip(value.shape, widest, strict=True))
         if shape != value.shape:
             fits = all(a in (1, b) for a, b in zip(value.shape, shape, strict=True))
-            if t.rebatch is None or not fits:
-                raise t.unproven(n) if t.rebatch else ImportModelError(
+            if t.rebatch is not None and not fits:
+                raise t.unproven(n)
+            if t.rebatch is None:
+                raise ImportModelError(
                     f"operator '{n.name}' (Concat) joins {[v.shape for v in values]} along dim "
                     f"{axis}: other dims must agree, check the sizes given for symbolic dims"
                 )
             operands[position] = t.expand(n, operands[position], shape)
     if len(operands) == 1:
         return operands[0]
-    shape = list(t.size(operands[0]))
-    shape[axis] = sum(t.size(o)[axis] for o in operands)
-    return t.emit(n, "concat", operands, shape, dim=axis)
+    shape = t.size(operands[0])
+    total = sum(t.size(o)[axis] for o in operands)
+    return t.emit(n, "concat", operands, (*shape[:axis], total, *shape[axis + 1 :]), dim=axis)
 
 
 def _joined(values: list[Value], axis: int) -> Value | None:
@@ -200,26 +194,18 @@ def _joined(values: list[Value], axis: int) -> Value | None:
     if len(values) < 2 or not all(v.is_parameter for v in values):
         return None
     first = values[0]
+    total = sum(v.shape[axis] for v in values)
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     ends = [v.chain[-1] if v.chain else ("", ()) for v in values]
-    if all(
-        v.initializer == first.initializer and v.chain[:-1] == first.chain[:-1] and kind == "slice"
-        for v, (kind, _) in zip(values, ends, strict=True)
-    ):
-        spans = sorted(argument[1:] for _, argument in ends)
-        dims = {argument[0] for _, argument in ends}
-        shape = list(first.shape)
-        shape[axis] = sum(v.shape[axis] for v in values)
-        whole = spans[0][0] == 0 and all(
-            a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)
-        )
-        if dims == {axis} and whole and first.cut_from == spans[-1][1]:
-            return replace(first, shape=tuple(shape), chain=first.chain[:-1], tensor=None)
-    if axis == 0 and not any(kind == "slice" for kind, _ in ends):
-        parts = tuple(p for v in values for p in (v.parts or (v,)))
-        shape = (sum(v.shape[0] for v in values), *first.shape[1:])
-        same = len({(p.shape[1:]) for p in parts}) == 1
-        if same:
-            return Value(first.name, shape, first.elem, parts=parts)
+    sliced = [kind == "slice" for kind, _ in ends]
+    if all(sliced) and len({(v.initializer, v.chain[:-1]) for v in values}) == 1:
+        spans = sorted(argument for _, argument in ends)
+        whole = spans[0] == (axis, 0, spans[0][2]) and spans[-1][2] == first.cut_from
+        if whole and all(a[0] == b[0] and a[2] == b[1] for a, b in pairwise(spans)):
+            return replace(first, shape=shape, chain=first.chain[:-1], tensor=None)
+    parts = tuple(p for v in values for p in (v.parts or (v,)))
+    if axis == 0 and not any(sliced) and len({p.shape[1:] for p in parts}) == 1:
+        return Value(first.name, shape, first.elem, parts=parts)
     return None
 
 
@@ -235,9 +221,7 @@ def _split(t: Translator, n: Node) -> Names:
     shapes = [(*value.shape[:axis], int(s), *value.shape[axis + 1 :]) for s in sizes]
     if len(shapes) == 1:
         return t.use(value)
-    return t.emit_many(
-        n, "split", (t.use(value),), shapes, dim=axis, sizes=[int(s) for s in sizes]
-    )
+    return t.emit_many(n, "split", (t.use(value),), shapes, dim=axis, sizes=[int(s) for s in sizes])
 
 
 @register("Slice")
@@ -270,9 +254,11 @@ def _reversed(
     x = t.use(n.value(0))
     for dim, start, end, step in zip(axes, starts, ends, steps, strict=True):
         shape = list(t.size(x))
-        picked = range(shape[dim])[start:end:step] if end > -(1 << 31) else range(shape[dim])[
-            start::step
-        ]
+        picked = (
+            range(shape[dim])[start:end:step]
+            if end > -(1 << 31)
+            else range(shape[dim])[start::step]
+        )
         index = t.emit(n, "constant", (), (len(picked),), dtype="int64", op="arange")
         shape[dim] = len(picked)
         x = t.emit(n, "index_select", (x, index), shape, dim=dim)
@@ -421,9 +407,7 @@ def _one_hot(t: Translator, n: Node) -> Names:
     axis = int(n.attr("axis", -1))
     axis = axis + index.rank + 1 if axis < 0 else axis
     dtype = dtype_name(n.elems[0])
-    y = t.emit(
-        n, "one_hot", (t.use(index),), (*index.shape, classes), dtype=dtype, classes=classes
-    )
+    y = t.emit(n, "one_hot", (t.use(index),), (*index.shape, classes), dtype=dtype, classes=classes)
     perm = [*range(axis), index.rank, *range(axis, index.rank)]
     return t.transpose(n, y, perm)
 

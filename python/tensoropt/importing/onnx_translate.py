@@ -15,53 +15,69 @@ import ast
 import math
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tensoropt.errors import ImportModelError
-from tensoropt.graph import FLOATING, GraphBuilder, Operator
+from tensoropt.importing.onnx_batch import Rebatch
+from tensoropt.importing.onnx_emit import MOST_ELEMENTS, Emitter
+from tensoropt.importing.onnx_values import (
+    Names,
+    Node,
+    Shape,
+    Value,
+    dtype_name,
+    elem_of,
+    elem_type,
+    is_floating,
+    type_of,
+)
 
-__all__ = [
-    "HANDLERS",
-    "SEQUENCES",
-    "Node",
-    "Rebatch",
-    "Translator",
-    "Value",
-    "as_value",
-    "dtype_name",
-    "register",
-]
+__all__ = ["HANDLERS", "SEQUENCES", "Translator", "register"]
 
-Shape = tuple[int, ...]
-Names = str | tuple[str | None, ...]
-Handler = Callable[["Translator", "Node"], "Names | Value | None"]
+Handler = Callable[["Translator", Node], Names | Value | None]
 
 HANDLERS: dict[str, Handler] = {}
 """Handlers by operator type, for the standard domain and those that extend it."""
 
-SEQUENCES: dict[str, Callable[["Translator", "Node"], None]] = {}
+SEQUENCES: dict[str, Callable[[Translator, Node], None]] = {}
 """Handlers of operators that make or take sequences of tensors; they bind their results."""
 
-# Constants with more elements are not computed, only their shape is known.
-_MOST_ELEMENTS = 1 << 17
 # Initializers that frameworks keep as buffers, by the names they give them.
 _FROZEN = re.compile(
     r"inv_freq|lifted_tensor|_tensor_constant|masked_bias|position_ids|"
     r"(attn|attention|causal)[._]?mask|rotary|(^|[._])(cos|sin)(_cached)?$"
 )
 _ARITHMETIC = frozenset(
-    "Add Sub Mul Div Pow Sqrt Neg Exp Log Reciprocal Max Min Where Clip Cast Equal Greater Less "
-    "GreaterOrEqual LessOrEqual Range Mod Resize Upsample Pad ConstantOfShape".split()
+    (
+        *(
+            "Add",
+            "Sub",
+            "Mul",
+            "Div",
+            "Pow",
+            "Sqrt",
+            "Neg",
+            "Exp",
+            "Log",
+            "Reciprocal",
+            "Max",
+            "Min",
+        ),
+        *("Where", "Clip", "Cast", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
+        *("Mod", "Range", "Resize", "Upsample", "Pad", "ConstantOfShape"),
+    )
 )
 # Operators whose operands broadcast: a constant that repeats itself along the batch can be cut.
 _BROADCASTS = _ARITHMETIC | frozenset(("And", "Or", "Xor", "Sum", "Attention", "Gather"))
 _RANDOM = frozenset(
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial".split()
+    (
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial"),
+    )
 )
 _SUBGRAPHS = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 # What a node may do to the batch and be right nonetheless.
@@ -84,160 +100,7 @@ def register(*types: str) -> Callable[[Handler], Handler]:
     return enter
 
 
-@dataclass(slots=True)
-class Value:
-    """What an ONNX name stands for.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int
-    elem : int
-        ``TensorProto.DataType``.
-    tensor : str or None
-        The tensor of the graph, once there is one.
-    data : array or None
-        The content, of a small constant.
-    constant : bool
-        Whether nothing fed or trained flows into it.
-    initializer : str or None
-        The initializer that it is (as a parameter or buffer), seen through ``chain``.
-    chain : tuple
-        Views ``('view', shape)``, transposes ``('transpose', perm)`` and, not yet joined again,
-        slices ``('slice', (dim, start, stop))`` since the initializer.
-    parts : tuple of Value
-        Parameters that it is a concatenation of, along dim 0 once views are undone.
-    items : list of Value or None
-        Members, of a sequence.
-    cut_from : int
-        Size of the sliced dim before the slice, if the chain ends with one.
-    """
-
-    name: str
-    shape: Shape
-    elem: int
-    tensor: str | None = None
-    data: Any = None
-    constant: bool = False
-    initializer: str | None = None
-    chain: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    parts: tuple[Value, ...] = ()
-    items: list[Value] | None = None
-    cut_from: int = 0
-
-    @property
-    def rank(self) -> int:
-        """Number of dims."""
-        return len(self.shape)
-
-    @property
-    def is_parameter(self) -> bool:
-        """Whether it is an initializer that is trained, a view of one, or several joined."""
-        return self.initializer is not None or bool(self.parts)
-
-
-@dataclass(slots=True)
-class Node:
-    """One ONNX node with its operands looked up and the types of its results inferred."""
-
-    op: str
-    name: str
-    source: str
-    opset: int
-    inputs: list[Value | None]
-    outputs: list[str]
-    attributes: dict[str, Any]
-    shapes: list[Shape | None] = field(default_factory=list)
-    elems: list[int] = field(default_factory=list)
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value."""
-        return self.attributes.get(name, default)
-
-    def has(self, position: int) -> bool:
-        """Whether the optional operand is there."""
-        return position < len(self.inputs) and self.inputs[position] is not None
-
-    def value(self, position: int) -> Value:
-        """An operand.
-
-        Raises
-        ------
-        ImportModelError
-            If it is absent.
-        """
-        found = self.inputs[position] if position < len(self.inputs) else None
-        if found is None:
-            raise ImportModelError(f"operator '{self.name}' ({self.op}) lacks input {position}")
-        return found
-
-    def shape(self, position: int = 0) -> Shape:
-        """The shape of a result.
-
-        Raises
-        ------
-        ImportModelError
-            If it depends on data.
-        """
-        found = self.shapes[position] if position < len(self.shapes) else None
-        if found is None:
-            raise ImportModelError(
-                f"the shape of '{self.outputs[position]}', made by operator '{self.name}' "
-                f"({self.op}), depends on data: export the model with fixed sizes there"
-            )
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Rebatch:
-    """A model of fixed batch that is read with another one.
-
-    Parameters
-    ----------
-    before, after : int
-        The batch in the file, and the one that is wanted.
-    shapes : mapping of str to tuple of int
-        Shapes of all values with the batch of the file.
-    """
-
-    before: int
-    after: int
-    shapes: Mapping[str, Shape]
-
-    def scales(self, before: Sequence[int], after: Sequence[int]) -> bool:
-        """Whether each dim is as it was or has grown as the batch has."""
-        return len(before) == len(after) and all(
-            a == b or a * self.before == b * self.after
-            for a, b in zip(after, before, strict=True)
-        )
-
-    def view(self, old: Shape, new: Shape, target: Shape) -> Shape | None:
-        """Shape that a view to ``target`` has when its operand grew from ``old`` to ``new``."""
-        grown = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-        if not grown:
-            return target
-        if len(grown) > 1:
-            return None
-        ahead = math.prod(old[: grown[0]])
-        spots = [
-            d
-            for d, size in enumerate(target)
-            if math.prod(target[:d]) <= ahead
-            and math.prod(target[: d + 1]) >= ahead * self.before
-            and size % self.before == 0
-        ]
-        if not spots:
-            return None
-        spot = spots[0]
-        # (s, 1, h) to (s, h): the batch of 1 went into the dim before it, what follows is as it was.
-        follows = target[spot:] == old[grown[0] + 1 :]
-        if self.before == 1 and spot > 0 and target[spot] != 1 and follows:
-            spot -= 1
-        scaled = target[spot] * self.after // self.before
-        return (*target[:spot], scaled, *target[spot + 1 :])
-
-
-class Translator:
+class Translator(Emitter):
     """Builds the graph of a model.
 
     Parameters
@@ -259,18 +122,10 @@ class Translator:
         base_dir: str,
         rebatch: Rebatch | None = None,
     ) -> None:
-        self.builder = GraphBuilder(title)
+        super().__init__(title, base_dir)
         self.opsets = dict(opsets)
-        self.base_dir = base_dir
         self.rebatch = rebatch
         self.values: dict[str, Value] = {}
-        self.uses: Counter[str] = Counter()
-        self.linears: dict[str, int] = {}
-        self._protos: dict[str, Any] = {}
-        self._tables: dict[tuple[Any, ...], str] = {}
-        self._makers: dict[str, int] = {}
-        self._declared: dict[tuple[str, tuple[Any, ...]], str] = {}
-        self._buffers: set[str] = set()
         self._infos: dict[str, Any] = {}
 
     # -- the walk -----------------------------------------------------------------------------
@@ -303,7 +158,7 @@ class Translator:
         shape = tuple(proto.dims)
         self._protos[name] = proto
         value = Value(name, shape, proto.data_type)
-        trained = dtype_name(proto.data_type) in FLOATING and not _FROZEN.search(name)
+        trained = is_floating(proto.data_type) and not _FROZEN.search(name)
         if trained and math.prod(shape) == 1 and readers <= _ARITHMETIC:
             trained = False  # An epsilon or a scale.
         if trained:
@@ -319,18 +174,6 @@ class Translator:
         value = Value(node.output[0], tuple(int(s) for s in shape), 1, initializer=node.output[0])
         self.values[value.name] = value
         self.note("weights that the file fills with a constant are read as trained parameters")
-
-    def _load(self, name: str) -> Any:
-        """Content of an initializer, if it is small and at hand."""
-        from onnx import external_data_helper, numpy_helper
-
-        proto = self._protos.get(name)
-        if proto is None or math.prod(proto.dims) > _MOST_ELEMENTS:
-            return None
-        try:
-            return numpy_helper.to_array(proto, self.base_dir)
-        except (OSError, ValueError, TypeError, external_data_helper.checker.ValidationError):
-            return None
 
     def _node(self, proto: Any) -> None:
         node = self._look_up(proto)
@@ -433,11 +276,7 @@ class Translator:
                     for v in others
                     if axis + v.rank >= max(ranks)
                 ]
-            wanted = size in found or (
-                self.rebatch is not None
-                and size == self.rebatch.before
-                and self.rebatch.after in found
-            )
+            wanted = size in found or (self.rebatch is not None and size == self.rebatch.before)
             if size > 1 and wanted and bool(np.all(value.data == value.data[:1])):
                 cut = value.data[:1]
                 node.inputs[position] = replace(value, shape=cut.shape, data=cut, tensor=None)
@@ -452,9 +291,9 @@ class Translator:
             stated = self._infos.get(name)
             if found is None and stated is not None and self.rebatch is None:
                 found = stated.type
-            shape, elem = _type_of(found)
+            shape, elem = type_of(found)
             if shape is None and stated is not None and self.rebatch is None:
-                shape = _type_of(stated.type)[0]
+                shape = type_of(stated.type)[0]
             if self.rebatch is not None and position == 0 and node.op == "Reshape":
                 shape = None  # The target may hold the old batch; the handler knows.
             first = next((v for v in node.inputs if v is not None), None)
@@ -513,7 +352,7 @@ class Translator:
             if result is not None:
                 result = np.asarray(result)
                 shape: Shape | None = result.shape
-                elem = _elem_of(result, node.elems[position])
+                elem = elem_of(result, node.elems[position])
             else:
                 shape, elem = node.shapes[position], node.elems[position]
             if shape is None:
@@ -529,11 +368,14 @@ class Translator:
 
     def _computed(self, node: Node, proto: Any) -> list[Any]:
         unknown: list[Any] = [None] * len(node.outputs)
-        large = any(s is not None and math.prod(s) > _MOST_ELEMENTS for s in node.shapes)
+        large = any(s is not None and math.prod(s) > MOST_ELEMENTS for s in node.shapes)
         if large or any(v is not None and v.data is None for v in node.inputs):
             return unknown
         if node.op == "Constant":
             return [self._constant(proto)]
+        own = _COMPUTE.get(node.op)
+        if own is not None:
+            return [own(node, *(v.data for v in node.inputs if v is not None))]
         from onnx.reference import ReferenceEvaluator
 
         feeds = {n: v.data for n, v in zip(proto.input, node.inputs, strict=True) if v is not None}
@@ -546,7 +388,7 @@ class Translator:
             # refuses stays a constant of unknown content.
             return unknown
         kept = [np.asarray(r) for r in results]
-        return [r if r.size <= _MOST_ELEMENTS else None for r in kept]
+        return [r if r.size <= MOST_ELEMENTS else None for r in kept]
 
     def _constant(self, proto: Any) -> Any:
         from onnx import helper, numpy_helper
@@ -561,254 +403,11 @@ class Translator:
                 return np.array(value, dtype=np.int64)
         return None
 
-    def array(self, value: Value) -> Any:
-        """Content of a value, if it is known before training."""
-        if value.data is None and value.initializer is not None and not value.chain:
-            return self._load(value.initializer)
-        return value.data
-
-    def integers(self, node: Node, position: int) -> list[int] | None:
-        """Content of an optional operand of integers.
-
-        Raises
-        ------
-        ImportModelError
-            If it is there and depends on data.
-        """
-        if not node.has(position):
-            return None
-        data = self.array(node.value(position))
-        if data is None:
-            raise ImportModelError(
-                f"input {position} of operator '{node.name}' ({node.op}) depends on data: "
-                "export the model with fixed sizes there"
-            )
-        return [int(x) for x in np.asarray(data).reshape(-1)]
-
-    def number(self, value: Value | None) -> float | None:
-        """Content of a value of one element that is no parameter, if it is known."""
-        if value is None or math.prod(value.shape) != 1:
-            return None
-        data = self.array(value)
-        return None if data is None else float(np.asarray(data).reshape(-1)[0])
-
-    # -- emission -----------------------------------------------------------------------------------
-
-    def use(self, value: Value) -> str:
-        """The tensor of a value, made on first use."""
-        if value.tensor is None:
-            value.tensor = self._made(value)
-        return value.tensor
-
-    def _made(self, value: Value) -> str:
-        if value.items is not None:
-            raise ImportModelError(
-                f"the sequence '{value.name}' is read where a tensor is expected: the file is damaged"
-            )
-        if value.parts:
-            joined = [self.use(part) for part in value.parts]
-            first = value.parts[0].shape
-            shape = (sum(part.shape[0] for part in value.parts), *first[1:])
-            tensor = self._part(value.name, "concat", joined, shape, dim=0)
-            return tensor if shape == value.shape else self._part(
-                value.name, "view", (tensor,), value.shape
-            )
-        if value.initializer is not None:
-            return self._parameter(value, value.initializer)
-        # Equal tables are one tensor: layers that each make their own are then alike.
-        content = None if value.data is None else np.asarray(value.data).tobytes()
-        key = (value.shape, value.elem, content)
-        if content is None or key not in self._tables:
-            name = self.fresh(value.name or "constant")
-            self._tables[key] = self.builder.op(
-                "constant", (), value.shape, name=name, dtype=dtype_name(value.elem), op="table",
-                source=value.name,
-            )  # fmt: skip
-        return self._tables[key]
-
-    def _part(
-        self, name: str, family: str, inputs: Sequence[str], shape: Shape, **attributes: Any
-    ) -> str:
-        """Add an operator on parameters."""
-        label = self.fresh(f"{name}/{family}")
-        return self.builder.op(family, inputs, shape, name=label, source=name, **attributes)
-
-    def buffer(self, value: Value) -> str:
-        """The tensor of a value that is kept and not trained."""
-        if value.initializer is not None:
-            self._buffers.add(value.initializer)
-        return self.use(value)
-
-    def _parameter(self, value: Value, name: str) -> str:
-        # A view of a weight that nobody reads otherwise is the weight in another shape.
-        sliced = any(family == "slice" for family, _ in value.chain)
-        alone = self.uses[name] <= 1 and not sliced
-        key = (name, value.chain if alone else ())
-        if key not in self._declared:
-            base = self._protos.get(name)
-            shape = value.shape if alone or base is None else tuple(base.dims)
-            make = self.builder.buffer if name in self._buffers else self.builder.parameter
-            self._declared[key] = make(self.fresh(name), shape, dtype_name(value.elem))
-        tensor = self._declared[key]
-        if alone:
-            return tensor
-        for family, argument in value.chain:
-            given = self.builder.tensors[tensor].shape
-            if family == "view":
-                tensor = self._part(name, family, (tensor,), argument)
-            elif family == "transpose":
-                shape = tuple(given[d] for d in argument)
-                tensor = self._part(name, family, (tensor,), shape, perm=list(argument))
-            else:
-                dim, start, stop = argument
-                shape = (*given[:dim], stop - start, *given[dim + 1 :])
-                bounds = {"dim": dim, "start": start, "stop": stop, "step": 1}
-                tensor = self._part(name, family, (tensor,), shape, **bounds)
-        return tensor
-
-    def fresh(self, name: str) -> str:
-        """The name itself, or with a number if a tensor has it."""
-        taken, number, candidate = self.builder.tensors, 0, name
-        while candidate in taken or f"{candidate}:0" in taken:
-            number += 1
-            candidate = f"{name}#{number}"
-        return candidate
-
-    def emit(
-        self,
-        node: Node,
-        family: str,
-        inputs: Iterable[str],
-        shape: Iterable[int] | None = None,
-        *,
-        dtype: str | None = None,
-        **attributes: Any,
-    ) -> str:
-        """Add an operator with one result, by default of the shape of the node's first one."""
-        size = node.shape(0) if shape is None else tuple(shape)
-        name = self.fresh(node.name)
-        self._makers[name] = len(self.builder.operators)
-        return self.builder.op(
-            family, inputs, size, name=name, source=node.source, dtype=dtype, **attributes
-        )
-
-    def emit_many(
-        self,
-        node: Node,
-        family: str,
-        inputs: Iterable[str],
-        shapes: Iterable[Shape],
-        dtypes: Iterable[str] | None = None,
-        **attributes: Any,
-    ) -> tuple[str, ...]:
-        """Add an operator with several results."""
-        name = self.fresh(node.name)
-        return self.builder.ops(
-            family, inputs, shapes, name=name, source=node.source, dtypes=dtypes, **attributes
-        )
-
-    def maker(self, tensor: str, family: str, op: str | None = None) -> Operator | None:
-        """Give the operator that made a tensor, if it is of that family (and elementwise op)."""
-        position = self._makers.get(tensor)
-        found = None if position is None else self.builder.operators[position]
-        if found is None or found.family != family:
-            return None
-        return found if op is None or found.attributes.get("op") == op else None
-
-    def size(self, tensor: str) -> Shape:
-        """Shape of a tensor of the graph."""
-        return self.builder.tensors[tensor].shape
-
-    def view(self, node: Node, x: str, shape: Iterable[int]) -> str:
-        """Reshape; nothing if the shape is as it was."""
-        shape = tuple(shape)
-        return x if self.size(x) == shape else self.emit(node, "view", (x,), shape)
-
-    def reshaped(self, node: Node, value: Value, shape: Shape) -> Value:
-        """A value in another shape; of what is not fed nor made, without an operator."""
-        if value.shape == shape:
-            return value
-        if value.parts:
-            return replace(value, shape=shape, tensor=None)
-        if value.initializer is not None:
-            return replace(value, shape=shape, chain=(*value.chain, ("view", shape)), tensor=None)
-        if value.constant:
-            data = None if value.data is None else np.asarray(value.data).reshape(shape)
-            return replace(value, shape=shape, data=data, tensor=None)
-        return replace(value, shape=shape, tensor=self.view(node, self.use(value), shape))
-
-    def part(self, value: Value, dim: int, start: int, stop: int) -> Value:
-        """A range of a parameter, cut when somebody reads it."""
-        size = value.shape[dim]
-        if (start, stop) == (0, size):
-            return value
-        shape = (*value.shape[:dim], stop - start, *value.shape[dim + 1 :])
-        chain = (*value.chain, ("slice", (dim, start, stop)))
-        return replace(value, shape=shape, chain=chain, tensor=None, cut_from=size)
-
-    def transpose(self, node: Node, x: str, perm: Sequence[int]) -> str:
-        """Permute; nothing if the order is as it was."""
-        if list(perm) == sorted(perm):
-            return x
-        shape = [self.size(x)[d] for d in perm]
-        return self.emit(node, "transpose", (x,), shape, perm=[int(d) for d in perm])
-
-    def expand(self, node: Node, x: str, shape: Iterable[int]) -> str:
-        """Repeat dims of size 1; nothing if the shape is as it was."""
-        shape = tuple(shape)
-        return x if self.size(x) == shape else self.emit(node, "expand", (x,), shape)
-
-    def cut(self, node: Node, x: str, dim: int, start: int, stop: int, step: int = 1) -> str:
-        """Take a range of a dim; nothing if it is all of it."""
-        shape = list(self.size(x))
-        if (start, stop, step) == (0, shape[dim], 1):
-            return x
-        shape[dim] = len(range(start, stop, step))
-        return self.emit(
-            node, "slice", (x,), shape, dim=dim, start=start, stop=stop, step=step
-        )
-
-    def apply(
-        self, node: Node, op: str, *operands: str, dtype: str | None = None, **attributes: Any
-    ) -> str:
-        """Add an elementwise operator whose operands broadcast."""
-        shape = np.broadcast_shapes(*(self.size(x) for x in operands))
-        return self.emit(node, "elementwise", operands, shape, dtype=dtype, op=op, **attributes)
-
-    def linear(
-        self, node: Node, x: str, weight: Value, *, swapped: bool, bias: Value | None = None
-    ) -> str:
-        """Add a linear layer; the weight is ``[k, n]``, or ``[n, k]`` if ``swapped``."""
-        if weight.chain and weight.chain[-1] == ("transpose", (1, 0)):
-            # Read the weight as it is stored, so that one that is tied stays one tensor.
-            shape = weight.shape[::-1]
-            weight = replace(weight, chain=weight.chain[:-1], shape=shape, tensor=None)
-            swapped = not swapped
-        columns = weight.shape[0] if swapped else weight.shape[1]
-        inputs = [x, self.use(weight)]
-        if bias is not None:
-            flat = (columns,)
-            if bias.shape != flat:
-                bias = replace(bias, shape=flat, chain=(*bias.chain, ("view", flat)), tensor=None)
-            inputs.append(self.use(bias))
-        shape = (*self.size(x)[:-1], columns)
-        result = self.emit(node, "linear", inputs, shape, weight="nk" if swapped else "kn")
-        self.linears[result] = len(self.builder.operators) - 1
-        return result
-
-    def linear_bias(self, product: Value, bias: Value) -> str:
-        """Give the linear layer that made ``product`` a bias."""
-        assert product.tensor is not None
-        position = self.linears[product.tensor]
-        operator = self.builder.operators[position]
-        inputs = (*operator.inputs, self.use(bias))
-        self.builder.operators[position] = replace(operator, inputs=inputs)
-        return product.tensor
-
     def opaque(self, node: Node) -> tuple[str, ...]:
         """Add a node as an operator that is replicated and reported."""
         first = next((v for v in node.inputs if v is not None), None)
-        shapes, guessed = [], False
+        shapes: list[Shape] = []
+        guessed = False
         for shape in node.shapes:
             if shape is None and first is not None and node.op not in _SHAPES_FROM_DATA:
                 shape, guessed = first.shape, True
@@ -821,10 +420,6 @@ class Translator:
         dtypes = [dtype_name(e) for e in node.elems]
         made = self.emit_many(node, "opaque", inputs, shapes, dtypes, op=node.op)
         return made
-
-    def note(self, text: str) -> None:
-        """Record something that every report must say."""
-        self.builder.note(text)
 
     # -- the batch --------------------------------------------------------------------------------
 
@@ -840,25 +435,22 @@ class Translator:
 
     def _check_batch(self, node: Node) -> None:
         """Prove that results grew with the batch, and that the batch was not lost."""
-        assert self.rebatch is not None
-        shapes = self.rebatch.shapes
-        # Constants were cut, not fed.
+        rebatch = self.rebatch
+        assert rebatch is not None
+        # The second operand of CastLike lends its type alone.
         read = node.inputs[:1] if node.op == "CastLike" else node.inputs
-        fed = any(
-            v is not None and not v.constant and v.shape != shapes.get(v.name, v.shape) for v in read
-        )
-        if not fed:
+        if not any(v is not None and rebatch.fed(v) for v in read):
             return
         for name in node.outputs:
             value = self.values.get(name)
-            if value is None or value.constant or name not in shapes:
+            if value is None or value.constant or name not in rebatch.shapes:
                 continue
-            if not self.rebatch.scales(shapes[name], value.shape):
+            if not rebatch.scales(rebatch.shapes[name], value.shape):
                 raise self.unproven(node)
-            lost = value.shape == shapes[name]
-            ends = node.op in _ENDS_BATCH or math.prod(value.shape) == 1
-            if lost and not ends and not node.op.startswith("Reduce"):
+            ends = node.op in _ENDS_BATCH or node.op.startswith("Reduce")
+            if not rebatch.fed(value) and not ends and math.prod(value.shape) != 1:
                 raise self.unproven(node)
+            rebatch.record(node, value)
 
     # -- subgraphs ---------------------------------------------------------------------------------
 
@@ -875,7 +467,7 @@ class Translator:
         else:
             chosen = max(branches, key=lambda branch: len(branch.node))
             self.note(
-                f"the branch at '{node.name}' depends on data: the longer one is taken to run always"
+                f"the branch at '{node.name}' depends on data: the longer one is taken to run"
             )
         self.graph(chosen, branch=True)
         for output, made in zip(node.outputs, chosen.output, strict=True):
@@ -888,12 +480,19 @@ class Translator:
     def _infer_stated(self, node: Node) -> None:
         for name in node.outputs:
             stated = self._infos.get(name)
-            shape, elem = _type_of(stated.type if stated is not None else None)
+            shape, elem = type_of(stated.type if stated is not None else None)
             node.shapes.append(shape)
             node.elems.append(elem or 1)
 
 
-_SHAPES_FROM_DATA = frozenset(("NonZero", "NonMaxSuppression", "Compress", "Unique", "Loop", "Scan"))
+# What the reference implementation of onnx gets wrong or refuses.
+_COMPUTE: Mapping[str, Callable[..., Any]] = {
+    "GatherElements": lambda node, x, index: np.take_along_axis(x, index, node.attr("axis", 0)),
+}
+
+_SHAPES_FROM_DATA = frozenset(
+    ("NonZero", "NonMaxSuppression", "Compress", "Unique", "Loop", "Scan")
+)
 
 
 def _reads(node: Any) -> Iterator[str]:
@@ -928,7 +527,7 @@ def _weights_made_by_nodes(graph: Any) -> set[str]:
                 made.add(node.output[0])
         elif node.op_type == "Constant" and node.attribute[0].name == "value":
             tensor = node.attribute[0].t
-            if math.prod(tensor.dims) > 1 and _DTYPES.get(tensor.data_type) in FLOATING:
+            if math.prod(tensor.dims) > 1 and is_floating(tensor.data_type):
                 made.add(node.output[0])
     read = {
         node.input[position]
@@ -952,75 +551,5 @@ def _source(proto: Any, name: str) -> str:
     return name.lstrip("/")
 
 
-def _type_of(proto: Any) -> tuple[Shape | None, int]:
-    """Shape (``None`` if any size is unknown) and element type of a ``TypeProto``."""
-    if proto is None or not proto.HasField("tensor_type"):
-        return None, 0
-    tensor = proto.tensor_type
-    if not tensor.HasField("shape"):
-        return None, tensor.elem_type
-    sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-    return (tuple(sizes) if all(s >= 0 for s in sizes) else None), tensor.elem_type
-
-
 def _small(proto: Any) -> bool:
-    return math.prod(proto.dims) <= _MOST_ELEMENTS
-
-
-_DTYPES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "int16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "int32",
-    13: "int64",
-    14: "complex64",
-    16: "bfloat16",
-    17: "float8",
-    18: "float8",
-    19: "float8",
-    20: "float8",
-    21: "uint8",
-    22: "int8",
-}
-
-
-def as_value(name: str, number: int) -> Value:
-    """A constant integer."""
-    return Value(name, (), 7, data=np.array(number, dtype=np.int64), constant=True)
-
-
-def dtype_name(elem: int) -> str:
-    """Name of an element type of ONNX in the neutral graph.
-
-    Raises
-    ------
-    ImportModelError
-        If the graph has no such dtype (strings).
-    """
-    if elem not in _DTYPES:
-        raise ImportModelError(
-            f"ONNX element type {elem} has no counterpart: strings and 4-bit floats are not "
-            "supported, cut them off before export"
-        )
-    return _DTYPES[elem]
-
-
-def elem_type(dtype: str) -> int:
-    """Element type of ONNX for a dtype of the neutral graph."""
-    return next(elem for elem, name in _DTYPES.items() if name == dtype)
-
-
-def _elem_of(array: Any, otherwise: int) -> int:
-    from onnx import helper
-
-    try:
-        return int(helper.np_dtype_to_tensor_dtype(array.dtype))
-    except (KeyError, ValueError):
-        return otherwise
+    return bool(math.prod(proto.dims) <= MOST_ELEMENTS)
