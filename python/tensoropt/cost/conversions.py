@@ -35,7 +35,8 @@ class Saving:
         Whoever reads the converted tensor keeps it (for a tensor's own node: any of its readers,
         or a recomputed block that starts from it).
     charged : bool
-        The source is a tensor node, whose own copy is charged already where it is produced.
+        The source's own copy is charged already: it is a tensor node, charged where it is
+        produced, or a view, which shares the storage of its operand.
     """
 
     producer: bool

@@ -227,16 +227,13 @@ def _price(
     # Each operator's compute hides once: what runs every micro-batch goes first, and what runs
     # once a step hides only where nothing else does.
     time = nothing.copy()
-    if moves.micro_forward:
-        time += m * exposed(behind_forward, moves.micro_forward)
-        time += _seconds(model, moves.step_forward, count)
-    else:
-        time += exposed(behind_forward, moves.step_forward)
-    if moves.micro_backward:
-        time += m * exposed(behind_backward, moves.micro_backward)
-        time += _seconds(model, moves.step_backward, count)
-    else:
-        time += exposed(behind_backward, moves.step_backward)
+    for compute, every, once in (
+        (behind_forward, moves.micro_forward, moves.step_forward),
+        (behind_backward, moves.micro_backward, moves.step_backward),
+    ):
+        time += m * exposed(compute, every)
+        free = _seconds(model, every, count) == 0
+        time += exposed(np.where(free, compute, 0.0), once)
 
     sharded_gradient = scheme.name in ("zero2", "zero3", "zero3_keep")
     if tensor.requires_grad:

@@ -122,7 +122,9 @@ class Tables:
         self._configurations: dict[Hashable, Configurations] = {}
         self._operator_terms: dict[Hashable, OperatorTerms] = {}
         self._terms: dict[Hashable, Terms] = {}
+        self._saved: dict[tuple[int, int], bool] = {}
         self._readers = self._readers_of_tensors()
+        self._borders = _borders(decisions)
         self._dims = self._dims_of_shared()
 
     # What a node may be.
@@ -220,16 +222,21 @@ class Tables:
         if tensor.kind == "parameter":
             return Saving(False, False, True)
         if link.source.kind == "tensor":
-            return Saving(False, self._saves(link.target, link.operand), True)
-        producer = self.decisions.rules[int(link.source.key)]
-        by_producer = link.output in producer.saved_outputs and tensor.requires_grad
+            return Saving(False, self._saves(int(link.target.key), link.operand), True)
+        position = int(link.source.key)
+        by_producer = link.output in self.decisions.rules[position].saved_outputs
+        by_producer &= self._trained(position)
         if link.target.kind == "operator":
-            return Saving(by_producer, self._saves(link.target, link.operand))
+            by_reader = self._saves(int(link.target.key), link.operand)
+            return Saving(by_producer, by_reader, self._is_view(position))
         readers = self._readers[link.tensor]
+        by_reader = any(self._saves(p, o) for p, o in readers)
+        border = self._is_border(link.target)
         # A recomputed block starts from its input, so that input is kept.
-        kept = self.recomputable and link.target not in self.decisions.block_of
-        by_reader = kept or any(self._saves(Node("operator", p), o) for p, o in readers)
-        return Saving(by_producer, by_reader)
+        inside = self.decisions.block_of
+        starts = border and any(Node("operator", p) in inside for p, _ in readers)
+        by_reader |= starts and self.recomputable
+        return Saving(by_producer, by_reader, self._is_view(position) and not border)
 
     def _cached(self, key: Hashable, build: object, item: object) -> Terms:
         found = self._terms.get(key)
@@ -238,12 +245,39 @@ class Tables:
             found = self._terms[key] = Terms(key, build(item))
         return found
 
-    def _saves(self, node: Node, operand: int) -> bool:
-        position = int(node.key)
+    def _saves(self, position: int, operand: int) -> bool:
+        """Whether an operator keeps what it reads, itself or through views of it.
+
+        A view shares the storage of its operand, so whoever keeps a view keeps the operand; it is
+        charged where the operand comes from, and there only.
+        """
+        found = self._saved.get((position, operand))
+        if found is None:
+            rule = self.decisions.rules[position]
+            found = operand in rule.saved_inputs and self._trained(position)
+            if rule.alias and operand == 0:
+                found |= any(
+                    self._saves(reader, slot)
+                    for name in self.graph.operators[position].outputs
+                    for reader, slot in self._readers.get(name, ())
+                    if not self._is_border(Node("tensor", name))
+                )
+            self._saved[position, operand] = found
+        return found
+
+    def _is_view(self, position: int) -> bool:
+        """Whether an operator's results share storage that is charged already."""
+        if not self.decisions.rules[position].alias:
+            return False
+        return self.graph.tensors[self.graph.operators[position].inputs[0]].kind != "input"
+
+    def _is_border(self, node: Node) -> bool:
+        """Whether a tensor's own node stands between a block and what is outside it."""
+        return node in self._borders
+
+    def _trained(self, position: int) -> bool:
         results = self.graph.results(self.graph.operators[position])
-        return operand in self.decisions.rules[position].saved_inputs and any(
-            t.requires_grad for t in results
-        )
+        return any(t.requires_grad for t in results)
 
     def _operator(self, node: Node) -> FloatArray:
         terms = self.terms_of_operator(int(node.key))
@@ -394,3 +428,14 @@ class Tables:
             )
             for name, found in dims.items()
         }
+
+
+def _borders(decisions: Decisions) -> frozenset[Node]:
+    """Tensor nodes outside all blocks that something inside a block reads or produces."""
+    return frozenset(
+        node
+        for link in decisions.links
+        if isinstance(link, Conversion)
+        for node, other in ((link.source, link.target), (link.target, link.source))
+        if node.kind == "tensor" and node not in decisions.block_of and other in decisions.block_of
+    )
