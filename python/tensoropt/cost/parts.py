@@ -1,0 +1,734 @@
+"""What one operator, one conversion, one parameter costs under one choice, number by number.
+
+The search prices all configurations at once, in arrays (``operators``, ``conversions``,
+``storage``). Here the same contract is read a second time for a single choice, in plain arithmetic
+and with every collective spelled out: what ``evaluate`` adds up and ``program`` puts in order. That
+both readings agree is a test.
+
+A :class:`Parts` keeps what it priced by (operator signature, labels) and the like, so that the
+thousands of strategies of a frontier, and the equal layers of each, share most of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from tensoropt.cost.assignment import Labels, State, check_labels, operand_state, result_state
+from tensoropt.cost.model import CostModel
+from tensoropt.cost.operators import LOSS_BYTES
+from tensoropt.cost.storage import Scheme
+from tensoropt.errors import ShardingError
+from tensoropt.graph import Graph, Tensor, signature
+from tensoropt.sharding.decisions import Conversion, Decisions, Node, ParameterGroup
+from tensoropt.sharding.layouts import PARTIAL, REPLICATE, STATE_PR, STATE_RP, layout_text
+from tensoropt.sharding.rule import Rule
+
+__all__ = ["ConversionPart", "Move", "OperatorPart", "ParameterPart", "Parts"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One collective.
+
+    Parameters
+    ----------
+    kind : str
+    axis : int
+        Position of the mesh axis.
+    nbytes : float
+        By the convention of ``cost.communication``.
+    seconds : float
+    local_bytes : float
+        What a rank holds after it.
+    """
+
+    kind: str
+    axis: int
+    nbytes: float
+    seconds: float
+    local_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPart:
+    """An operator under one configuration, for one micro-batch.
+
+    Attributes
+    ----------
+    forward_s, backward_s : float
+        Kernels alone.
+    forward_moves, backward_moves : tuple of Move
+        Collectives inside.
+    saved_bytes : float
+        Kept for backward beside operands and results: statistics, masks, batch inputs.
+    working_bytes : float
+        Local operands and results.
+    buffer_bytes : float
+        Buffers, which stay.
+    operand_states, result_states : tuple of states
+        Empty for an absent or constant operand.
+    operand_bytes, result_bytes : tuple of float
+        Local sizes; 0 for an absent or constant operand.
+    trained : bool
+        Whether it has a backward pass.
+    """
+
+    forward_s: float
+    backward_s: float
+    forward_moves: tuple[Move, ...]
+    backward_moves: tuple[Move, ...]
+    saved_bytes: float
+    working_bytes: float
+    buffer_bytes: float
+    operand_states: tuple[State, ...]
+    result_states: tuple[State, ...]
+    operand_bytes: tuple[float, ...]
+    result_bytes: tuple[float, ...]
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPart:
+    """A tensor on its way to where it is read, and its gradient on its way back.
+
+    Attributes
+    ----------
+    forward, backward : tuple of Move
+        Collectives; slices move nothing and are left out.
+    forward_s, backward_s : float
+    same : bool
+        Nothing happens to the tensor: it is read where it is.
+    source_bytes, target_bytes : float
+        Local sizes at both ends.
+    transient_bytes : float
+        Source, target and what is met between them.
+    saved_bytes : float
+        Charged for what is kept for backward.
+    regathered : bool
+        The gathered tensor is dropped, and gathered again in the backward pass.
+    """
+
+    forward: tuple[Move, ...]
+    backward: tuple[Move, ...]
+    forward_s: float
+    backward_s: float
+    same: bool
+    source_bytes: float
+    target_bytes: float
+    transient_bytes: float
+    saved_bytes: float
+    regathered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterPart:
+    """A parameter, kept in one way, read in one layout.
+
+    Attributes
+    ----------
+    forward, backward : tuple of Move
+        Every micro-batch: gathers of the weight, scatters of the gradient.
+    step_backward, step_forward : tuple of Move
+        Once an iteration: what completes the gradient, and gathers of the updated weight.
+    exposed_s : float
+        What all of these add to an iteration.
+    accumulate_s : float
+        Adding up the gradients of micro-batches, all of them.
+    optimizer_s : float
+    weight_bytes, gradient_bytes, optimizer_bytes : float
+        Resident.
+    kept_bytes : float
+        Gathered weight, kept from forward to backward.
+    transient_bytes : float
+        Gathered weights and gradients not yet scattered.
+    local_bytes : float
+        The weight as the operator reads it.
+    whole_gradient_bytes : float
+        A gradient before it is scattered.
+    """
+
+    forward: tuple[Move, ...]
+    backward: tuple[Move, ...]
+    step_backward: tuple[Move, ...]
+    step_forward: tuple[Move, ...]
+    exposed_s: float
+    accumulate_s: float
+    optimizer_s: float
+    weight_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
+    kept_bytes: float
+    transient_bytes: float
+    local_bytes: float
+    whole_gradient_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Who keeps the tensor of a conversion for the backward pass (see :meth:`Parts.keeping`)."""
+
+    producer: bool
+    reader: bool
+    charged: bool
+
+
+class Parts:
+    """Prices parts of assignments under one cost model, and keeps them.
+
+    Parameters
+    ----------
+    model : CostModel
+    decisions : Decisions
+        Of the graph of one micro-batch.
+    recomputable : bool
+        Whether some block may be recomputed: its input is then kept, whoever reads it.
+    """
+
+    def __init__(
+        self, model: CostModel, decisions: Decisions, *, recomputable: bool = False
+    ) -> None:
+        self.model = model
+        self.decisions = decisions
+        self.graph: Graph = decisions.graph
+        self.recomputable = recomputable
+        self._operators: dict[Hashable, OperatorPart] = {}
+        self._conversions: dict[Hashable, ConversionPart] = {}
+        self._parameters: dict[Hashable, ParameterPart] = {}
+        self._seconds: dict[tuple[str, int, float], float] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self.key_of_operator = {p: self._operator_key(p) for p in decisions.rules}
+        self._readers, self._borders = _tensor_nodes(decisions)
+        self._dims = _ShardableDims(model, decisions, self._tensor_key)
+        self.links = [c for c in decisions.links if isinstance(c, Conversion)]
+        self.key_of_link = {
+            link: self._number(
+                (
+                    self._tensor_key(link.tensor),
+                    self._dims.of(link),
+                    self.keeping(link),
+                    link.source.kind,
+                )
+            )
+            for link in self.links
+        }
+
+    # Operators.
+
+    def operator(self, position: int, labels: Labels) -> OperatorPart:
+        """Price an operator.
+
+        Raises
+        ------
+        ShardingError
+            If the labels are no legal configuration of it.
+        """
+        key = (self.key_of_operator[position], labels)
+        found = self._operators.get(key)
+        if found is None:
+            found = self._operators[key] = self._operator(position, labels)
+        return found
+
+    def _operator(self, position: int, labels: Labels) -> OperatorPart:
+        operator = self.graph.operators[position]
+        rule = self.decisions.rules[position]
+        mesh = self.model.mesh_shape
+        check_labels(rule, labels, mesh, operator.name)
+        local = local_sizes(rule, labels, mesh)
+        operands = self.graph.operands(operator)
+        results = self.graph.results(operator)
+        trained = any(t.requires_grad for t in results)
+        in_states: list[State] = []
+        in_bytes: list[float] = []
+        gradient_bytes = saved = buffers = 0.0
+        for operand, tensor in enumerate(operands):
+            if tensor is None or tensor.kind == "constant":
+                in_states.append(())
+                in_bytes.append(0.0)
+                continue
+            state = operand_state(rule, operand, labels, tensor.requires_grad)
+            size = self.local_bytes(tensor, state)
+            in_states.append(state)
+            in_bytes.append(size)
+            gradient_bytes += size if tensor.requires_grad else 0.0
+            buffers += size if tensor.kind == "buffer" else 0.0
+            if tensor.kind == "input" and operand in rule.saved_inputs:
+                saved += size
+        out_states = [result_state(rule, i, labels) for i in range(len(results))]
+        out_bytes = [self.local_bytes(t, s) for t, s in zip(results, out_states, strict=True)]
+        for extent in rule.saved_extra:
+            saved += extent.elements(local) * self.model.dtype_bytes(extent.dtype)
+        working = 0.0 if rule.alias else sum(in_bytes) + sum(out_bytes)
+        split = math.prod(n for n, label in zip(mesh, labels, strict=True) if _is_dim(label))
+        backward_s = 0.0
+        if trained:
+            traffic = working + (0.0 if rule.alias else gradient_bytes)
+            backward_s = self._kernel(rule.compute, rule.backward_flops / split, traffic)
+        inside = self._inside(rule, labels, local)
+        forward_moves = inside["forward"]
+        if self.graph.loss in operator.outputs:
+            state = out_states[operator.outputs.index(self.graph.loss)]
+            forward_moves += [
+                self.move("all_reduce", axis, LOSS_BYTES, LOSS_BYTES)
+                for axis, digit in enumerate(state)
+                if digit == STATE_PR
+            ]
+        return OperatorPart(
+            self._kernel(rule.compute, rule.flops / split, working),
+            backward_s,
+            tuple(forward_moves),
+            tuple(inside["backward"]) if trained else (),
+            saved if trained else 0.0,
+            working,
+            buffers,
+            tuple(in_states),
+            tuple(out_states),
+            tuple(in_bytes),
+            tuple(out_bytes),
+            trained,
+        )
+
+    def _inside(self, rule: Rule, labels: Labels, local: dict[str, int]) -> dict[str, list[Move]]:
+        moves: dict[str, list[Move]] = {"forward": [], "backward": []}
+        for collective in rule.collectives:
+            extent = collective.extent
+            nbytes = extent.elements(local) * self.model.dtype_bytes(extent.dtype)
+            for axis, label in enumerate(labels):
+                if label == collective.dim:
+                    move = self.move(collective.kind, axis, nbytes, nbytes)
+                    moves[collective.phase] += [move] * collective.count
+        return moves
+
+    # Conversions.
+
+    def conversion(
+        self, link: Conversion, source: State, target: State, regathered: bool
+    ) -> ConversionPart:
+        """Price the way of a tensor from one state to another, and of its gradient back.
+
+        Raises
+        ------
+        ShardingError
+            If there is no way, or gathering again is asked for where nothing is gathered.
+        """
+        key = (self.key_of_link[link], source, target, regathered)
+        found = self._conversions.get(key)
+        if found is None:
+            found = self._conversions[key] = self._conversion(link, source, target, regathered)
+        return found
+
+    def _conversion(
+        self, link: Conversion, source: State, target: State, regathered: bool
+    ) -> ConversionPart:
+        tensor = self.graph.tensors[link.tensor]
+        keeping = self.keeping(link)
+        dims = self._dims.of(link)
+        forward, met = self._path(link, dims, _layout(source), _layout(target), shared=False)
+        backward: list[Move] = []
+        if tensor.requires_grad:
+            shared = link.source.kind != "operator"
+            gradients = _gradient_layout(target), _gradient_layout(source)
+            backward, met_back = self._path(link, dims, *gradients, shared=shared)
+            met = max(met, met_back)
+        here, there = self.local_bytes(tensor, source), self.local_bytes(tensor, target)
+        same = _layout(source) == _layout(target)
+        gathers = not same and here < there and STATE_PR not in source and keeping.reader
+        if regathered and not gathers:
+            raise ShardingError(
+                f"'{link.tensor}' is to be gathered again for {_target_name(self.graph, link)}, "
+                "but is not gathered there, or nobody keeps it for the backward pass"
+            )
+        saved = 0.0
+        if not keeping.charged and (keeping.producer or regathered or (same and keeping.reader)):
+            saved += here
+        if keeping.reader and not same and not regathered:
+            saved += there
+        transient = 0.0
+        if not same:
+            transient = here + max(there, met) * (2.0 if regathered else 1.0)
+        return ConversionPart(
+            tuple(forward),
+            tuple(backward),
+            sum(m.seconds for m in forward),
+            sum(m.seconds for m in backward),
+            same,
+            here,
+            there,
+            transient,
+            saved,
+            regathered,
+        )
+
+    def _path(
+        self, link: Conversion, dims: tuple[int, ...], source: State, target: State, *, shared: bool
+    ) -> tuple[list[Move], float]:
+        """Collectives of the cheapest way between layouts, and the largest local size met."""
+        tensor = self.graph.tensors[link.tensor]
+        ways = self.model.redistribution(tensor, dims, into_partial=shared)
+        ends = ways.space.positions(np.array([source, target], np.int64))
+        if ends.min() < 0 or not np.isfinite(ways.seconds[ends[0], ends[1]]):
+            raise ShardingError(
+                f"'{link.tensor}' cannot go from {layout_text(source)} to {layout_text(target)} "
+                f"for {_target_name(self.graph, link)}"
+            )
+        moves = []
+        met = max(self._layout_bytes(tensor, source), self._layout_bytes(tensor, target))
+        for step in ways.steps(int(ends[0]), int(ends[1])):
+            after = self._layout_bytes(tensor, step.target)
+            met = max(met, after)
+            if step.kind not in ("slice", "to_partial"):
+                moves.append(self.move(step.kind, step.axis, step.nbytes, after))
+        return moves, met
+
+    def keeping(self, link: Conversion) -> Keeping:
+        """Who keeps the tensor of a conversion for the backward pass.
+
+        A tensor with a node of its own is charged where it is produced, once, if any of its readers
+        keeps it, or a block that may be recomputed starts from it.
+        """
+        tensor = self.graph.tensors[link.tensor]
+        if tensor.kind == "parameter":
+            return Keeping(False, False, True)
+        if link.source.kind == "tensor":
+            return Keeping(False, self._keeps(int(link.target.key), link.operand), True)
+        producer = int(link.source.key)
+        by_producer = link.output in self.decisions.rules[producer].saved_outputs
+        by_producer &= self._trained(producer)
+        view = self._is_view(producer)
+        if link.target.kind == "operator":
+            return Keeping(by_producer, self._keeps(int(link.target.key), link.operand), view)
+        readers = self._readers[link.tensor]
+        border = link.target in self._borders
+        inside = self.decisions.block_of
+        starts = border and any(Node("operator", p) in inside for p, _ in readers)
+        by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
+        return Keeping(by_producer, by_reader, view and not border)
+
+    def _keeps(self, position: int, operand: int) -> bool:
+        """Whether an operator keeps an operand, itself or because a view of it is kept.
+
+        A view across the border of a block is not followed: what lies there is charged apart, since
+        it stays where the block is recomputed.
+        """
+        rule = self.decisions.rules[position]
+        if operand in rule.saved_inputs and self._trained(position):
+            return True
+        return (
+            rule.alias
+            and operand == 0
+            and any(
+                self._keeps(reader, slot)
+                for name in self.graph.operators[position].outputs
+                if Node("tensor", name) not in self._borders
+                for reader, slot in self._readers.get(name, ())
+            )
+        )
+
+    def _is_view(self, position: int) -> bool:
+        """Whether results share the storage of an operand that is charged where it comes from."""
+        first = self.graph.operators[position].inputs[:1]
+        kinds = {self.graph.tensors[name].kind for name in first if name}
+        return self.decisions.rules[position].alias and "input" not in kinds
+
+    def _trained(self, position: int) -> bool:
+        return any(t.requires_grad for t in self.graph.results(self.graph.operators[position]))
+
+    # Parameters.
+
+    def parameter(
+        self,
+        name: str,
+        state: State,
+        scheme: Scheme,
+        behind_forward_s: float = 0.0,
+        behind_backward_s: float = 0.0,
+    ) -> ParameterPart:
+        """Price a way to keep a parameter.
+
+        Parameters
+        ----------
+        name : str
+        state : tuple of int
+            As its readers take it.
+        scheme : Scheme
+        behind_forward_s, behind_backward_s : float
+            Kernel times behind which its communication may hide.
+
+        Raises
+        ------
+        ShardingError
+            If the scheme shards over an axis on which the parameter is sharded already.
+        """
+        tensor = self.graph.tensors[name]
+        key = (self._tensor_key(name), state, scheme, behind_forward_s, behind_backward_s)
+        found = self._parameters.get(key)
+        if found is None:
+            if any(state[axis] >= 3 for axis in scheme.axes):
+                raise ShardingError(
+                    f"parameter '{name}': {scheme.name} over axes {scheme.axes}, but operators "
+                    "shard it on one of them already"
+                )
+            found = self._parameters[key] = self._parameter(
+                tensor, state, scheme, behind_forward_s, behind_backward_s
+            )
+        return found
+
+    def _parameter(
+        self,
+        tensor: Tensor,
+        state: State,
+        scheme: Scheme,
+        behind_forward_s: float,
+        behind_backward_s: float,
+    ) -> ParameterPart:
+        precision, optimizer = self.model.precision, self.model.optimizer
+        mesh, m = self.model.mesh_shape, self.model.micro_batches
+        elements = self.local_elements(tensor, state)
+        ranks = math.prod(mesh[a] for a in scheme.axes)
+        shard = math.ceil(elements / ranks)
+        trained = tensor.requires_grad
+        gather, scatter, rest = self._parameter_moves(tensor, state, scheme)
+        forward, backward, once, update = {
+            "ddp": ([], [], rest, []),
+            "zero1": ([], [], scatter + rest, gather),
+            "zero2": ([], scatter, rest, gather),
+            "zero3": (gather, gather + scatter, rest, []),
+            "zero3_keep": (gather, scatter, rest, []),
+        }[scheme.name]
+        # An operator's compute hides once: what runs every micro-batch goes first.
+        exposed = m * self._exposed(behind_forward_s, forward)
+        exposed += m * self._exposed(behind_backward_s, backward)
+        exposed += self._exposed(0.0 if forward else behind_forward_s, update)
+        exposed += self._exposed(0.0 if backward else behind_backward_s, once)
+        sharded = {"weight": scheme.name in ("zero3", "zero3_keep")}
+        sharded["gradient"] = sharded["weight"] or scheme.name == "zero2"
+        sharded["optimizer"] = scheme.name != "ddp"
+        held = {part: float(shard if yes else elements) for part, yes in sharded.items()}
+        accumulate = stepped = 0.0
+        if trained:
+            stepped = float(
+                self.model.compute.optimizer_time(held["optimizer"], optimizer, precision)
+            )
+            if m > 1:
+                each = self.model.compute.accumulate_time(held["gradient"], precision)
+                accumulate = m * float(each)
+        whole = elements * float(precision.parameter_bytes)
+        gradient = elements * float(precision.gradient_bytes) if trained else 0.0
+        transient = 2.0 * whole if scheme.name == "zero3" else 0.0
+        if sharded["gradient"]:
+            transient += elements * float(precision.gradient_bytes) if trained else 0.0
+        state_bytes = float(optimizer.bytes_per_parameter(precision)) if trained else 0.0
+        return ParameterPart(
+            tuple(forward),
+            tuple(backward),
+            tuple(once),
+            tuple(update),
+            exposed,
+            accumulate,
+            stepped,
+            held["weight"] * precision.parameter_bytes,
+            held["gradient"] * precision.gradient_bytes if trained else 0.0,
+            held["optimizer"] * state_bytes,
+            whole if scheme.name == "zero3_keep" else 0.0,
+            transient,
+            whole,
+            gradient,
+        )
+
+    def _parameter_moves(
+        self, tensor: Tensor, state: State, scheme: Scheme
+    ) -> tuple[list[Move], list[Move], list[Move]]:
+        """Gathers of the weight, scatters of the gradient, and what the scheme leaves to reduce."""
+        mesh = self.model.mesh_shape
+        precision = self.model.precision
+        elements = float(self.local_elements(tensor, state))
+        left = elements * precision.reduction_bytes
+        scatter, rest, gather = [], [], []
+        for axis in scheme.axes:
+            after = left / mesh[axis]
+            if state[axis] == STATE_RP and mesh[axis] > 1:
+                scatter.append(self.move("reduce_scatter", axis, left, after))
+            left = after
+        for axis, size in enumerate(mesh):
+            if axis not in scheme.axes and size > 1 and state[axis] == STATE_RP:
+                rest.append(self.move("all_reduce", axis, left, left))
+        grown = elements * precision.parameter_bytes / math.prod(mesh[a] for a in scheme.axes)
+        for axis in reversed(scheme.axes):
+            grown *= mesh[axis]
+            gather.append(self.move("all_gather", axis, grown, grown))
+        return gather, *((scatter, rest) if tensor.requires_grad else ([], []))
+
+    def _exposed(self, compute_s: float, moves: Sequence[Move]) -> float:
+        """What collectives add to the computation behind which they hide."""
+        seconds = sum(m.seconds for m in moves)
+        longer, shorter = max(compute_s, seconds), min(compute_s, seconds)
+        return max(longer + self.kappa * shorter - compute_s, 0.0)
+
+    @property
+    def kappa(self) -> float:
+        """Interference of collectives with kernels: that of the worst axis."""
+        sizes = enumerate(self.model.mesh_shape)
+        return max((self.model.communication.kappa(a) for a, n in sizes if n > 1), default=1.0)
+
+    # Sizes and times.
+
+    def local_elements(self, tensor: Tensor, state: State) -> int:
+        """Elements of the largest shard."""
+        count = 1
+        for d, size in enumerate(tensor.shape):
+            parts = 1
+            for digit, axis_size in zip(state, self.model.mesh_shape, strict=True):
+                parts *= axis_size if digit == 3 + d else 1
+            count *= -(-size // parts)
+        return count
+
+    def local_bytes(self, tensor: Tensor, state: State) -> float:
+        """Bytes of the largest shard."""
+        return float(self.local_elements(tensor, state) * self.model.itemsize(tensor))
+
+    def _layout_bytes(self, tensor: Tensor, layout: Sequence[int]) -> float:
+        return self.local_bytes(tensor, tuple(d + 1 if d >= 2 else 0 for d in layout))
+
+    def move(self, kind: str, axis: int, nbytes: float, local_bytes: float) -> Move:
+        """A collective with its time."""
+        key = (kind, axis, nbytes)
+        seconds = self._seconds.get(key)
+        if seconds is None:
+            found = self.model.collective_time(kind, axis, np.array([nbytes], np.float64))
+            seconds = self._seconds[key] = float(found[0])
+        return Move(kind, axis, nbytes, seconds, local_bytes)
+
+    def _kernel(self, kind: str, flops: float, nbytes: float) -> float:
+        return float(self.model.kernel_time(kind, np.array([flops]), np.array([nbytes]))[0])
+
+    # Keys.
+
+    def _number(self, key: Hashable) -> int:
+        """A small integer for an unwieldy key."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _operator_key(self, position: int) -> int:
+        operator = self.graph.operators[position]
+        is_loss = self.graph.loss in operator.outputs
+        return self._number((signature(self.graph, operator), is_loss))
+
+    def _tensor_key(self, name: str) -> int:
+        t = self.graph.tensors[name]
+        return self._number((t.shape, t.dtype, t.kind, t.requires_grad, t.padded_dims))
+
+
+class _ShardableDims:
+    """Dims that some configuration at either end of a conversion shards.
+
+    The cheapest way between two layouts may lead through others, so which layouts are looked at is
+    part of the contract: those over the dims that may be sharded at the two ends.
+    """
+
+    def __init__(
+        self, model: CostModel, decisions: Decisions, tensor_key: Callable[[str], int]
+    ) -> None:
+        self._mesh = model.mesh_shape
+        self._decisions = decisions
+        own: dict[str, set[int]] = {}
+        by_kind: dict[int, set[int]] = {}
+        shared = [c for c in decisions.links if isinstance(c, Conversion)]
+        for link in shared:
+            ends = (link.source.kind, link.target.kind)
+            if ends != ("operator", "operator"):
+                own.setdefault(link.tensor, set()).update(self._at_operator(link))
+        inside = {str(n.key) for n in decisions.block_of if n.kind == "tensor"}
+        for name, dims in own.items():
+            if name not in inside:
+                by_kind.setdefault(tensor_key(name), set()).update(dims)
+        # Border tensors of one shape share one answer, so that equal layers have equal borders.
+        self._of_node = {
+            name: dims if name in inside else by_kind[tensor_key(name)]
+            for name, dims in own.items()
+        }
+
+    def of(self, link: Conversion) -> tuple[int, ...]:
+        """Dims of a conversion's tensor, in order."""
+        dims = set(self._of_node.get(link.tensor, ()))
+        if {link.source.kind, link.target.kind} != {"operator"}:
+            return tuple(sorted(dims | self._at_operator(link)))
+        return tuple(sorted(self._at_operator(link)))
+
+    def of_node(self, name: str) -> tuple[int, ...]:
+        """Dims of a tensor that has a node of its own."""
+        return tuple(sorted(self._of_node[name]))
+
+    def _at_operator(self, link: Conversion) -> set[int]:
+        dims: set[int] = set()
+        for node, slot, table in (
+            (link.source, link.output, "outputs"),
+            (link.target, link.operand, "inputs"),
+        ):
+            if node.kind == "operator":
+                rule = self._decisions.rules[int(node.key)]
+                names = getattr(rule, table)[slot]
+                dims |= {d for d, n in enumerate(names) if n and self._can_split(rule, n)}
+        return dims
+
+    def _can_split(self, rule: Rule, name: str) -> bool:
+        dim = rule.dim(name)
+        return any(
+            n > 1 and (n <= dim.size if dim.padded else dim.size % n == 0) for n in self._mesh
+        )
+
+
+def _tensor_nodes(
+    decisions: Decisions,
+) -> tuple[dict[str, list[tuple[int, int]]], frozenset[Node]]:
+    """Readers of every tensor as (operator, operand), and which nodes stand at a block's border."""
+    readers: dict[str, list[tuple[int, int]]] = {}
+    borders = set()
+    inside = decisions.block_of
+    for link in decisions.links:
+        if not isinstance(link, Conversion):
+            continue
+        if link.target.kind == "operator":
+            readers.setdefault(link.tensor, []).append((int(link.target.key), link.operand))
+        for node, other in ((link.source, link.target), (link.target, link.source)):
+            if node.kind == "tensor" and node not in inside and other in inside:
+                borders.add(node)
+    return readers, frozenset(borders)
+
+
+def local_sizes(rule: Rule, labels: Labels, mesh_shape: Sequence[int]) -> dict[str, int]:
+    """Local size (the largest) of every named dim."""
+    sizes = {}
+    for dim in rule.dims:
+        parts = math.prod(
+            n for n, label in zip(mesh_shape, labels, strict=True) if label == dim.name
+        )
+        sizes[dim.name] = -(-dim.size // parts)
+    return sizes
+
+
+def largest_parameter(group: ParameterGroup) -> str:
+    """The parameter of a group behind whose operator's kernels its communication may hide."""
+    return group.names[0]
+
+
+def _is_dim(label: str) -> bool:
+    return bool(label) and not label.startswith("~")
+
+
+def _layout(state: State) -> State:
+    return tuple(d - 1 if d >= 3 else PARTIAL if d == STATE_PR else REPLICATE for d in state)
+
+
+def _gradient_layout(state: State) -> State:
+    return tuple(d - 1 if d >= 3 else PARTIAL if d == STATE_RP else REPLICATE for d in state)
+
+
+def _target_name(graph: Graph, link: Conversion) -> str:
+    if link.target.kind == "operator":
+        return f"operator '{graph.operators[int(link.target.key)].name}'"
+    return "its readers"
