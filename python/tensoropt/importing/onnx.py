@@ -17,7 +17,7 @@ from tensoropt.graph import FLOATING, Graph
 from tensoropt.importing.onnx_batch import Rebatch
 from tensoropt.importing.onnx_fusions import fuse
 from tensoropt.importing.onnx_translate import Translator
-from tensoropt.importing.onnx_values import Value, dtype_name
+from tensoropt.importing.onnx_values import Value, dtype_name, is_known
 from tensoropt.importing.passes import simplify
 from tensoropt.importing.repeats import mark_repeats
 
@@ -309,6 +309,11 @@ def _translate(
     translator = Translator(title, opsets or {"": 1}, base_dir, rebatch)
     elems = {i.name: _elem(i) for i in proto.graph.input}
     for key, shape in shapes.items():
+        if not is_known(elems[key]):
+            raise ImportModelError(
+                f"input '{key}' has an element type (strings, 4-bit floats) that cannot be trained "
+                "on: cut that part off before export"
+            )
         tensor = translator.builder.input(key, shape, dtype_name(elems[key]))
         translator.values[key] = Value(key, shape, elems[key], tensor=tensor)
     translator.graph(proto.graph)

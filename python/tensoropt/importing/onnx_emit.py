@@ -46,14 +46,14 @@ class Emitter:
 
     def _load(self, name: str) -> Any:
         """Content of an initializer, if it is small and at hand."""
-        from onnx import external_data_helper, numpy_helper
+        from onnx import checker, numpy_helper
 
         proto = self._protos.get(name)
         if proto is None or math.prod(proto.dims) > MOST_ELEMENTS:
             return None
         try:
             return numpy_helper.to_array(proto, self._base_dir)
-        except (OSError, ValueError, TypeError, external_data_helper.checker.ValidationError):
+        except (OSError, ValueError, TypeError, checker.ValidationError):
             return None
 
     def array(self, value: Value) -> Any:

@@ -214,12 +214,14 @@ def _scores(draft: Draft, name: str) -> _Scores | None:
         if step is None:
             return None
         op = step.attributes["op"]
-        if op == "scale" and not mask and not causal:
+        if op == "scale":
             scale *= _scalars(step)[0]
             name = step.inputs[0]
         elif op == "add" and len(step.inputs) == 2 and not mask and not causal:
             name, other = _scores_first(draft, *step.inputs)
             causal = _is_causal(draft, other)
+            if not causal and scale != 1.0:
+                return None  # The mask would be scaled as well.
             mask = "" if causal else other
         elif op == "masked_fill" and not mask and not causal:
             hidden = _elementwise(draft, step.inputs[1], "logical_not")
@@ -228,7 +230,6 @@ def _scores(draft: Draft, name: str) -> _Scores | None:
             name, causal = step.inputs[0], True
         else:
             return None
-    # A mask that was added before a scale would have been scaled, which the loop refuses.
     query, scale = _unscaled(draft, product.inputs[0], scale)
     key, scale = _unscaled(draft, product.inputs[1], scale)
     swap = draft.producer(key, "transpose")

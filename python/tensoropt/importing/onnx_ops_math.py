@@ -21,7 +21,7 @@ _UNARY = {
     "QuickGelu": "quick_gelu", "Relu": "relu", "Round": "round", "Selu": "selu",
     "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
     "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
-    "ThresholdedRelu": "threshold", "Shrink": "hardshrink", "FastGelu": "gelu_tanh",
+    "ThresholdedRelu": "threshold", "FastGelu": "gelu_tanh",
 }  # fmt: skip
 _COMPARISONS = {
     "Equal": "eq", "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le",
@@ -41,6 +41,13 @@ def _unary(t: Translator, n: Node) -> Names:
         x = t.apply(n, "add", x, t.use(n.value(1)))
     dtype = dtype_name(n.elems[0])
     return t.apply(n, _UNARY[n.op], x, dtype=dtype, **attributes)
+
+
+@register("Shrink")
+def _shrink(t: Translator, n: Node) -> Names | None:
+    if n.attr("bias", 0.0):
+        return None
+    return t.apply(n, "hardshrink", t.use(n.value(0)), scalars=[float(n.attr("lambd", 0.5))])
 
 
 @register("Gelu", "BiasGelu")

@@ -132,34 +132,28 @@ def _conv_transpose(t: Translator, n: Node) -> Names | None:
     rank, groups = len(image), int(n.attr("group", 1))
     strides = [int(s) for s in n.attr("strides") or [1] * rank]
     dilations = [int(d) for d in n.attr("dilations") or [1] * rank]
+    beyond = [int(p) for p in n.attr("output_padding") or [0] * rank]
     full = [
-        (s - 1) * step + d * (k - 1) + 1
-        for s, step, d, k in zip(image, strides, dilations, kernel, strict=True)
+        (s - 1) * step + d * (k - 1) + 1 + extra
+        for s, step, d, k, extra in zip(image, strides, dilations, kernel, beyond, strict=True)
     ]
     shape = n.shape(0)
     inputs = [t.use(value), t.use(weight), *([t.use(n.value(2))] if n.has(2) else [])]
     pads = [int(p) for p in n.attr("pads") or [0] * (2 * rank)]
-    exact = not n.attr("output_shape") and n.attr("auto_pad", "NOTSET") == "NOTSET"
+    mode = n.attr("auto_pad", "NOTSET")
+    exact = not n.attr("output_shape") and mode == "NOTSET"
     attributes: dict[str, Any] = {
         "stride": strides, "dilation": dilations, "groups": groups, "transposed": True,
     }  # fmt: skip
     if exact and pads[:rank] == pads[rank:]:
         return t.emit(n, "convolution", inputs, shape, padding=pads[:rank], **attributes)
     # Otherwise the whole result is made and its rim cut off.
-    channels = weight.shape[1] * groups
     grown = [max(f, s) for f, s in zip(full, shape[2:], strict=True)]
-    x = t.emit(
-        n,
-        "convolution",
-        inputs,
-        (value.shape[0], channels, *grown),
-        padding=[0] * rank,
-        **attributes,
-    )
+    whole = (value.shape[0], weight.shape[1] * groups, *grown)
+    x = t.emit(n, "convolution", inputs, whole, padding=[0] * rank, **attributes)
     for d, size in enumerate(shape[2:]):
-        extra = grown[d] - size
-        start = pads[d] if exact else extra // 2
-        start = min(start, extra)
+        rim = grown[d] - size
+        start = pads[d] if exact else rim // 2 if mode == "SAME_UPPER" else rim - rim // 2
         x = t.cut(n, x, d + 2, start, start + size)
     return x
 

@@ -254,14 +254,12 @@ def _reversed(
     x = t.use(n.value(0))
     for dim, start, end, step in zip(axes, starts, ends, steps, strict=True):
         shape = list(t.size(x))
-        picked = (
-            range(shape[dim])[start:end:step]
-            if end > -(1 << 31)
-            else range(shape[dim])[start::step]
-        )
-        index = t.emit(n, "constant", (), (len(picked),), dtype="int64", op="arange")
+        # Python takes -1 for the last row where ONNX, for huge negative ends, means the very first.
+        picked = range(shape[dim])[start : None if end < -shape[dim] else end : step]
+        index = np.array(picked, dtype=np.int64)
+        rows = t.use(Value(f"{n.name}/rows", index.shape, 7, data=index, constant=True))
         shape[dim] = len(picked)
-        x = t.emit(n, "index_select", (x, index), shape, dim=dim)
+        x = t.emit(n, "index_select", (x, rows), shape, dim=dim)
     return x
 
 
@@ -413,8 +411,13 @@ def _one_hot(t: Translator, n: Node) -> Names:
 
 
 @register("Trilu")
-def _trilu(t: Translator, n: Node) -> Names:
+def _trilu(t: Translator, n: Node) -> Names | Value:
     """A triangle is what a constant mask leaves."""
     value = n.value(0)
-    mask = t.emit(n, "constant", (), value.shape[-2:], dtype="bool", op="triangle")
-    return t.apply(n, "masked_fill", t.use(value), mask, scalars=[0.0])
+    rows, columns = value.shape[-2:]
+    offset = (t.integers(n, 1) or [0])[0]
+    kept = np.tri(rows, columns, offset, dtype=bool)
+    if n.attr("upper", 1):
+        kept = ~np.tri(rows, columns, offset - 1, dtype=bool)
+    mask = Value(f"{n.name}/mask", kept.shape, 9, data=~kept, constant=True)
+    return t.apply(n, "masked_fill", t.use(value), t.use(mask), scalars=[0.0])

@@ -161,11 +161,14 @@ class Translator(Emitter):
         trained = is_floating(proto.data_type) and not _FROZEN.search(name)
         if trained and math.prod(shape) == 1 and readers <= _ARITHMETIC:
             trained = False  # An epsilon or a scale.
+        content = self._load(name)
+        if trained and content is not None and np.any(content < -1e4):
+            trained = False  # A mask that is added to scores.
         if trained:
             value.initializer = name
         else:
             value.constant = True
-            value.data = self._load(name)
+            value.data = content
         self.values[name] = value
 
     def _generated(self, node: Any) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "elem_of",
     "elem_type",
     "is_floating",
+    "is_known",
     "mask_kind",
     "type_of",
 ]
@@ -189,6 +190,11 @@ def dtype_name(elem: int) -> str:
             "supported, cut them off before export"
         )
     return _DTYPES[elem]
+
+
+def is_known(elem: int) -> bool:
+    """Whether the graph has a dtype for an element type of ONNX."""
+    return elem in _DTYPES
 
 
 def is_floating(elem: int) -> bool:
