@@ -172,11 +172,81 @@ class ParameterPart:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Who keeps the tensor of a conversion for the backward pass (see :meth:`Parts.keeping`)."""
+    """Who keeps the tensor of a conversion for the backward pass (see :meth:`Keepers.of`)."""
 
     producer: bool
     reader: bool
     charged: bool
+
+
+class Keepers:
+    """Who keeps which tensor for the backward pass; the same on every mesh.
+
+    Parameters
+    ----------
+    decisions : Decisions
+    recomputable : bool
+        Whether some block may be recomputed: its input is then kept, whoever reads it.
+    """
+
+    def __init__(self, decisions: Decisions, *, recomputable: bool) -> None:
+        self.decisions = decisions
+        self.graph = decisions.graph
+        self.recomputable = recomputable
+        self._readers, self._borders = _tensor_nodes(decisions)
+
+    def of(self, link: Conversion) -> Keeping:
+        """Who keeps the tensor of a conversion for the backward pass.
+
+        A tensor with a node of its own is charged where it is produced, once, if any of its readers
+        keeps it, or a block that may be recomputed starts from it.
+        """
+        tensor = self.graph.tensors[link.tensor]
+        if tensor.kind == "parameter":
+            return Keeping(False, False, True)
+        if link.source.kind == "tensor":
+            return Keeping(False, self._keeps(int(link.target.key), link.operand), True)
+        producer = int(link.source.key)
+        by_producer = link.output in self.decisions.rules[producer].saved_outputs
+        by_producer &= self._trained(producer)
+        view = self._is_view(producer)
+        if link.target.kind == "operator":
+            return Keeping(by_producer, self._keeps(int(link.target.key), link.operand), view)
+        readers = self._readers[link.tensor]
+        border = link.target in self._borders
+        inside = self.decisions.block_of
+        starts = border and any(Node("operator", p) in inside for p, _ in readers)
+        by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
+        return Keeping(by_producer, by_reader, view and not border)
+
+    def _keeps(self, position: int, operand: int) -> bool:
+        """Whether an operator keeps an operand, itself or because a view of it is kept.
+
+        A view across the border of a block is not followed: what lies there is charged apart, since
+        it stays where the block is recomputed.
+        """
+        rule = self.decisions.rules[position]
+        if operand in rule.saved_inputs and self._trained(position):
+            return True
+        return (
+            rule.alias
+            and operand == 0
+            and any(
+                self._keeps(reader, slot)
+                for name in self.graph.operators[position].outputs
+                if Node("tensor", name) not in self._borders
+                for reader, slot in self._readers.get(name, ())
+            )
+        )
+
+    def _is_view(self, position: int) -> bool:
+        """Whether results share the storage of an operand that is charged where it comes from."""
+        first = self.graph.operators[position].inputs[:1]
+        kinds = {self.graph.tensors[name].kind for name in first if name}
+        return self.decisions.rules[position].alias and "input" not in kinds
+
+    def _trained(self, position: int) -> bool:
+        return any(t.requires_grad for t in self.graph.results(self.graph.operators[position]))
 
 
 class Parts:
@@ -197,14 +267,13 @@ class Parts:
         self.model = model
         self.decisions = decisions
         self.graph: Graph = decisions.graph
-        self.recomputable = recomputable
         self._operators: dict[Hashable, OperatorPart] = {}
         self._conversions: dict[Hashable, ConversionPart] = {}
         self._parameters: dict[Hashable, ParameterPart] = {}
         self._seconds: dict[tuple[str, int, float], float] = {}
         self._numbers: dict[Hashable, int] = {}
         self.key_of_operator = {p: self._operator_key(p) for p in decisions.rules}
-        self._readers, self._borders = _tensor_nodes(decisions)
+        self.keepers = Keepers(decisions, recomputable=recomputable)
         self._dims = _ShardableDims(model, decisions, self._tensor_key)
         self.links = [c for c in decisions.links if isinstance(c, Conversion)]
         self.key_of_link = {
@@ -212,7 +281,7 @@ class Parts:
                 (
                     self._tensor_key(link.tensor),
                     self._dims.of(link),
-                    self.keeping(link),
+                    self.keepers.of(link),
                     link.source.kind,
                 )
             )
@@ -327,7 +396,7 @@ class Parts:
         self, link: Conversion, source: State, target: State, regathered: bool
     ) -> ConversionPart:
         tensor = self.graph.tensors[link.tensor]
-        keeping = self.keeping(link)
+        keeping = self.keepers.of(link)
         dims = self._dims.of(link)
         forward, met = self._path(link, dims, _layout(source), _layout(target), shared=False)
         backward: list[Move] = []
@@ -385,59 +454,6 @@ class Parts:
             if step.kind not in ("slice", "to_partial"):
                 moves.append(self.move(step.kind, step.axis, step.nbytes, after))
         return moves, met
-
-    def keeping(self, link: Conversion) -> Keeping:
-        """Who keeps the tensor of a conversion for the backward pass.
-
-        A tensor with a node of its own is charged where it is produced, once, if any of its readers
-        keeps it, or a block that may be recomputed starts from it.
-        """
-        tensor = self.graph.tensors[link.tensor]
-        if tensor.kind == "parameter":
-            return Keeping(False, False, True)
-        if link.source.kind == "tensor":
-            return Keeping(False, self._keeps(int(link.target.key), link.operand), True)
-        producer = int(link.source.key)
-        by_producer = link.output in self.decisions.rules[producer].saved_outputs
-        by_producer &= self._trained(producer)
-        view = self._is_view(producer)
-        if link.target.kind == "operator":
-            return Keeping(by_producer, self._keeps(int(link.target.key), link.operand), view)
-        readers = self._readers[link.tensor]
-        border = link.target in self._borders
-        inside = self.decisions.block_of
-        starts = border and any(Node("operator", p) in inside for p, _ in readers)
-        by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
-        return Keeping(by_producer, by_reader, view and not border)
-
-    def _keeps(self, position: int, operand: int) -> bool:
-        """Whether an operator keeps an operand, itself or because a view of it is kept.
-
-        A view across the border of a block is not followed: what lies there is charged apart, since
-        it stays where the block is recomputed.
-        """
-        rule = self.decisions.rules[position]
-        if operand in rule.saved_inputs and self._trained(position):
-            return True
-        return (
-            rule.alias
-            and operand == 0
-            and any(
-                self._keeps(reader, slot)
-                for name in self.graph.operators[position].outputs
-                if Node("tensor", name) not in self._borders
-                for reader, slot in self._readers.get(name, ())
-            )
-        )
-
-    def _is_view(self, position: int) -> bool:
-        """Whether results share the storage of an operand that is charged where it comes from."""
-        first = self.graph.operators[position].inputs[:1]
-        kinds = {self.graph.tensors[name].kind for name in first if name}
-        return self.decisions.rules[position].alias and "input" not in kinds
-
-    def _trained(self, position: int) -> bool:
-        return any(t.requires_grad for t in self.graph.results(self.graph.operators[position]))
 
     # Parameters.
 
