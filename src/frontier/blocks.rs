@@ -2,14 +2,14 @@
 //!
 //! The matrix of pairs of a term is cut into blocks. No pair of a block is better than the sum of
 //! the block's two lower corners, so where known points dominate that corner, the block goes
-//! without being looked at. The known points ([`Staircase`]) are shared by all terms. They start
+//! without being looked at. What is known ([`Floors`]) is shared by all terms. They start
 //! as seeds, pairs along the lower hulls of both sides (the hull of a sum is the sum of the
 //! hulls), and grow as pairs are found.
 
+use super::floors::Floors;
 use super::plane::sort_and_scan;
 use super::point::CostVector;
 use super::scratch::Scratch;
-use super::staircase::Staircase;
 use super::{Term, Work};
 
 /// Pairs per block below which the pairs are looked at one by one.
@@ -17,7 +17,7 @@ const LEAF: usize = 16;
 /// Pairs per block from which on all blocks are halved together, so that each level profits from
 /// the points that the level before found.
 const COARSE: usize = 4096;
-/// Points found between two refreshes of the staircase.
+/// Points found before they refine the cells of what is known for the first time.
 const REFRESH: usize = 1024;
 /// Of the pairs along the hulls, one in this many (a power of two) becomes a seed.
 const STRIDE: usize = 2;
@@ -54,14 +54,19 @@ impl Block {
 struct Search<'a, 't, C: CostVector> {
     algebra: &'a C::Algebra,
     terms: &'a [Term<'t, C>],
-    known: &'a mut Staircase,
+    limit: C,
+    /// The least and the greatest objective 0 of any sum.
+    range: (u64, u64),
+    floors: &'a mut Floors,
+    /// Known points: first a frontier of `settled` points, then those found since.
     found: &'a mut Vec<C>,
+    settled: usize,
     work: &'a mut Work,
 }
 
-/// The frontier of a union of sums of two objectives.
+/// The frontier of a union of sums of two objectives that both add up by sum.
 ///
-/// No sum may have `u64::MAX` in objective 1 (the staircase's sentinel).
+/// No sum may have `u64::MAX` in objective 1.
 pub(super) fn by_blocks<C: CostVector>(
     algebra: &C::Algebra,
     terms: &[Term<'_, C>],
@@ -70,10 +75,14 @@ pub(super) fn by_blocks<C: CostVector>(
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    let Scratch { points: found, staircase: known, hulls, blocks, next_blocks, .. } = scratch;
-    found.clear();
-    known.reset(limit);
-    let mut search = Search { algebra, terms, known, found, work };
+    let Scratch { floors, hulls, blocks, next_blocks, .. } = scratch;
+    out.clear();
+    let Some(range) = range(algebra, terms) else {
+        return;
+    };
+    let limit = limit.unwrap_or(C::UNLIMITED);
+    let mut search =
+        Search { algebra, terms, limit, range, floors, found: out, settled: 0, work };
     search.seed(hulls);
     search.start(blocks);
     while blocks.iter().any(|block| block.area() > COARSE) {
@@ -81,32 +90,47 @@ pub(super) fn by_blocks<C: CostVector>(
         std::mem::swap(blocks, next_blocks);
     }
     for block in blocks.iter() {
-        search.descend(*block, 0);
-        if search.found.len() >= REFRESH.max(search.known.len()) {
+        search.descend(*block);
+        if search.found.len() >= REFRESH.max(3 * search.settled) {
             search.refresh();
         }
     }
-    search.refresh();
-    search.known.points(limit, out);
+    search.settle();
+}
+
+/// The least and the greatest objective 0 of any sum; `None` if there is none.
+fn range<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> Option<(u64, u64)> {
+    let ends = terms.iter().filter_map(|Term { left, right }| {
+        let low = left.first()?.combine(*right.first()?, algebra);
+        let high = left.last()?.combine(*right.last()?, algebra);
+        Some((low.get(0), high.get(0)))
+    });
+    ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 impl<C: CostVector> Search<'_, '_, C> {
-    /// Makes what was found known.
-    fn refresh(&mut self) {
-        self.work.candidates += self.found.len() as u64;
+    /// Keeps the frontier of what was found.
+    fn settle(&mut self) {
+        self.work.candidates += (self.found.len() - self.settled) as u64;
         sort_and_scan(self.found);
-        self.known.merge(self.found);
-        self.found.clear();
+        self.settled = self.found.len();
     }
 
-    /// Sums along the lower hulls: first a few of them, then those that the few don't dominate.
+    /// Refines the cells of what is known.
+    fn refresh(&mut self) {
+        self.settle();
+        let ceiling = self.limit.get(1).saturating_add(1);
+        self.floors.fit(self.range, ceiling, self.found);
+    }
+
+    /// Starts with sums along the lower hulls.
     fn seed(&mut self, hulls: &mut [Vec<u32>; 2]) {
         for term in self.terms {
-            let found = &mut *self.found;
             let mut count = 0usize;
             along_hulls(term, hulls, |a, b| {
-                if count & (STRIDE - 1) == 0 {
-                    found.push(a.combine(b, self.algebra));
+                let sum = a.combine(b, self.algebra);
+                if count & (STRIDE - 1) == 0 && sum.dominates(&self.limit) {
+                    self.found.push(sum);
                 }
                 count += 1;
             });
@@ -137,14 +161,27 @@ impl<C: CostVector> Search<'_, '_, C> {
         (low.get(0), high.get(1))
     }
 
+    /// Whether no pair of the block can be of use.
+    #[inline]
+    fn is_dead(&self, block: &Block) -> bool {
+        let (x, y) = self.corner(block);
+        y >= self.floors.at(x) || x > self.limit.get(0)
+    }
+
+    /// Keeps a sum unless a known point dominates it.
+    #[inline]
+    fn test(&mut self, sum: C) {
+        if sum.dominates(&self.limit) && self.floors.insert(sum.get(0), sum.get(1)) {
+            self.found.push(sum);
+        }
+    }
+
     /// One level of all large blocks: drops the dominated ones, looks at one pair of each of the
     /// others to learn from, and halves them.
     fn halve(&mut self, blocks: &[Block], next: &mut Vec<Block>) {
         next.clear();
         for block in blocks {
-            let (x, y) = self.corner(block);
-            let step = self.known.step(x, 0);
-            if y >= self.known.floor(step) {
+            if self.is_dead(block) {
                 continue;
             }
             if block.area() <= COARSE {
@@ -155,60 +192,30 @@ impl<C: CostVector> Search<'_, '_, C> {
             let middle = |(from, to): (u32, u32)| (from + (to - from) / 2) as usize;
             let a = term.left[middle(block.rows)];
             let b = term.right[middle(block.columns)];
-            self.test(a.combine(b, self.algebra), step);
+            self.work.visited += 1;
+            self.test(a.combine(b, self.algebra));
             next.extend(block.halves());
         }
-        self.refresh();
     }
 
-    /// Keeps a sum unless a known point dominates it. `step` is at or left of it.
-    #[inline]
-    fn test(&mut self, sum: C, step: usize) {
-        let step = self.known.step(sum.get(0), step);
-        if sum.get(1) < self.known.floor(step) {
-            self.found.push(sum);
-            self.known.lower(step, sum.get(1));
-        }
-    }
-
-    /// All of a block, `step` being a step at or left of its corner.
-    fn descend(&mut self, block: Block, step: usize) {
-        let (x, y) = self.corner(&block);
-        let step = self.known.step(x, step);
-        if y >= self.known.floor(step) {
+    /// All of a block.
+    fn descend(&mut self, block: Block) {
+        if self.is_dead(&block) {
             return;
         }
         if block.area() > LEAF {
             for half in block.halves() {
-                self.descend(half, step);
+                self.descend(half);
             }
             return;
         }
-        self.leaf(block, step);
-    }
-
-    /// All pairs of a small block.
-    fn leaf(&mut self, block: Block, step: usize) {
         let term = &self.terms[block.term as usize];
         let left = &term.left[block.rows.0 as usize..block.rows.1 as usize];
         let right = &term.right[block.columns.0 as usize..block.columns.1 as usize];
-        let floor = self.known.floor(step);
-        let last = right[right.len() - 1];
+        self.work.visited += (left.len() * right.len()) as u64;
         for &a in left {
-            if a.combine(last, self.algebra).get(1) >= floor {
-                continue;
-            }
-            self.work.visited += right.len() as u64;
-            let mut step = step;
             for &b in right {
-                let sum = a.combine(b, self.algebra);
-                if sum.get(1) < floor {
-                    step = self.known.step(sum.get(0), step);
-                    if sum.get(1) < self.known.floor(step) {
-                        self.found.push(sum);
-                        self.known.lower(step, sum.get(1));
-                    }
-                }
+                self.test(a.combine(b, self.algebra));
             }
         }
     }

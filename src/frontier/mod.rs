@@ -17,6 +17,7 @@
 
 mod blocks;
 mod boxes;
+mod floors;
 mod grid;
 mod locate;
 pub mod naive;
@@ -25,7 +26,6 @@ mod plane;
 mod point;
 mod scratch;
 mod space;
-mod staircase;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -49,7 +49,7 @@ pub struct Term<'a, C> {
 /// Up to this many pairs of two objectives, forming and sorting all of them is fastest.
 const FEW_PAIRS: u64 = 128;
 /// Up to this many pairs of two objectives, two passes over all of them are fastest.
-const PLANE_PAIRS: u64 = 1 << 15;
+const PLANE_PAIRS: u64 = 1 << 13;
 /// Up to this many pairs of three or four objectives, forming and filtering all is fastest.
 const SPACE_PAIRS: u64 = 1 << 14;
 
@@ -76,7 +76,7 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
 /// Turns any points into their frontier, in place.
 pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
     match C::OBJECTIVES {
-        1 | 2 => plane::prune(points, &mut scratch.floors),
+        1 | 2 => plane::prune(points, &mut scratch.grid),
         _ => space::prune(points, &mut scratch.space),
     }
 }
@@ -114,7 +114,7 @@ pub fn union_of_sums<C: CostVector>(
             if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
                 pairs::by_maximum(algebra, terms, limit, out, work);
             } else if pairs <= PLANE_PAIRS || shifts || reaches_end(algebra, terms) {
-                pairs::by_grid(algebra, terms, limit, out, &mut scratch.floors, work);
+                pairs::by_grid(algebra, terms, limit, out, &mut scratch.grid, work);
             } else {
                 blocks::by_blocks(algebra, terms, limit, out, scratch, work);
             }

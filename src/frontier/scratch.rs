@@ -2,21 +2,20 @@
 
 use super::blocks::Block;
 use super::boxes::Tree;
+use super::floors::Floors;
 use super::space::Buffers;
-use super::staircase::Staircase;
 use super::trim::Covers;
 
 /// Reusable buffers of the kernels: after a few calls nothing is allocated any more. They carry no
 /// state between calls; one per thread.
 #[derive(Debug)]
 pub struct Scratch<C> {
-    pub(super) points: Vec<C>,
     pub(super) trees: Vec<Tree<C>>,
     pub(super) samples: [Vec<C>; 2],
     pub(super) covers: Covers,
     pub(super) space: Buffers,
-    pub(super) floors: Vec<u64>,
-    pub(super) staircase: Staircase,
+    pub(super) grid: Vec<u64>,
+    pub(super) floors: Floors,
     pub(super) hulls: [Vec<u32>; 2],
     pub(super) blocks: Vec<Block>,
     pub(super) next_blocks: Vec<Block>,
@@ -25,13 +24,12 @@ pub struct Scratch<C> {
 impl<C> Default for Scratch<C> {
     fn default() -> Self {
         Self {
-            points: Vec::new(),
             trees: Vec::new(),
             samples: [Vec::new(), Vec::new()],
             covers: Covers::default(),
             space: Buffers::default(),
-            floors: Vec::new(),
-            staircase: Staircase::default(),
+            grid: Vec::new(),
+            floors: Floors::default(),
             hulls: Default::default(),
             blocks: Vec::new(),
             next_blocks: Vec::new(),

@@ -78,7 +78,7 @@ fn by_grid<C: CostVector>(
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    pairs::by_grid(algebra, terms, limit, out, &mut scratch.floors, work);
+    pairs::by_grid(algebra, terms, limit, out, &mut scratch.grid, work);
 }
 
 fn by_pairs<C: CostVector>(
