@@ -302,17 +302,15 @@ class Solution:
     def least(self) -> list[tuple[int | str, float, float | None]]:
         """If infeasible, what each capped quantity could reach: (quantity, cap, least value).
 
-        The quantity is an objective's index or "peak". The least value is that of any plan when caps
-        are ignored, None if there is no plan at all.
+        The quantity is an objective's index or "peak". The least value is that of any plan when
+        caps are ignored, None if there is no plan at all.
         """
 
     @property
     def counters(self) -> dict[str, int]:
         """What the search did, such as sums compared; the same for any number of threads."""
 
-    def plan(
-        self, point: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    def plan(self, point: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
         """Return one plan, without making those of all points.
 
         Parameters

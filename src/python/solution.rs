@@ -231,8 +231,8 @@ impl Solution {
 
     /// If infeasible, what each capped quantity could reach: (quantity, cap, least value).
     ///
-    /// The quantity is an objective's index or "peak". The least value is that of any plan when caps
-    /// are ignored, None if there is no plan at all.
+    /// The quantity is an objective's index or "peak". The least value is that of any plan when
+    /// caps are ignored, None if there is no plan at all.
     #[getter]
     fn least<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
