@@ -162,7 +162,8 @@ class Translator(Emitter):
         if trained and math.prod(shape) == 1 and readers <= _ARITHMETIC:
             trained = False  # An epsilon or a scale.
         content = self._load(name)
-        if trained and content is not None and np.any(content < -1e4):
+        added = content is not None and readers <= _ARITHMETIC | {"Attention"}
+        if trained and added and np.any(content < -1e4):
             trained = False  # A mask that is added to scores.
         if trained:
             value.initializer = name

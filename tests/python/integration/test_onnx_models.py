@@ -8,7 +8,6 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 
 from onnx_models import Imported, light  # noqa: E402
-
 from tensoropt.importing.onnx import import_onnx  # noqa: E402
 from tensoropt.sharding.rules import rule_for  # noqa: E402
 

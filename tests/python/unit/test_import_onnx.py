@@ -1,5 +1,8 @@
 """ONNX models: sizes bound, nodes translated, errors that say what to do."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from onnx_models import light  # noqa: E402
-from tensoropt.errors import ImportModelError  # noqa: E402
+from tensoropt.errors import ImportModelError, MissingExtraError  # noqa: E402
 from tensoropt.importing.onnx import import_onnx  # noqa: E402
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -460,3 +463,11 @@ def test_import_is_deterministic():
         pytest.skip("this onnx package carries no networks")
     one_way, again = (import_onnx(path, batch_size=4) for _ in range(2))
     assert one_way.to_dict() == again.to_dict()
+
+
+def test_onnx_is_imported_when_it_is_needed(monkeypatch):
+    code = "import sys, tensoropt.importing.onnx; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"tensoropt\[onnx\]"):
+        import_onnx("model.onnx")
