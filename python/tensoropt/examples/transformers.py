@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tensoropt.graph import Graph
 
+from .blocks import Layer, attention, feed_forward, layer_of, pre_norm_layer
 from .layers import Network, require, require_positive
 
 __all__ = ["encoder", "mixture_of_experts", "transformer", "vit"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """What the layers of one network have in common."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    activation: str
-    norm: str
-    bias: bool
-    qkv_bias: bool
-    dropout: float
-    causal: bool
-    eps: float = 1e-5
-    experts: int = 0
-    experts_per_token: int = 0
 
 
 def transformer(
@@ -114,7 +94,7 @@ def transformer(
     (2, 29184)
     """
     bias = norm == "layer" if bias is None else bias
-    layer = _layer(
+    layer = layer_of(
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
@@ -198,7 +178,7 @@ def mixture_of_experts(
         experts_per_token <= experts,
         f"experts_per_token is {experts_per_token}, expected at most experts={experts}",
     )
-    layer = _layer(
+    layer = layer_of(
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
@@ -272,7 +252,7 @@ def encoder(
         If a size is not positive or does not divide what it must.
     """
     require_positive(batch_size=batch_size, sequence_length=sequence_length, layers=layers)
-    layer = _layer(
+    layer = layer_of(
         hidden=hidden,
         heads=heads,
         kv_heads=None,
@@ -301,12 +281,10 @@ def encoder(
     for index in range(layers):
         path = f"layers.{index}"
         with net.block(path, "encoder"):
-            branch = net.dropout(
-                _attention(net, x, layer, f"{path}.attention", None), dropout, path
-            )
+            branch = net.dropout(attention(net, x, layer, f"{path}.attention", None), dropout, path)
             x = net.elementwise("add", (x, branch), path)
             x = net.norm(x, f"{path}.norm1", "layer", layer.eps)
-            branch = net.dropout(_feed_forward(net, x, layer, f"{path}.mlp"), dropout, path)
+            branch = net.dropout(feed_forward(net, x, layer, f"{path}.mlp"), dropout, path)
             x = net.elementwise("add", (x, branch), path)
             x = net.norm(x, f"{path}.norm2", "layer", layer.eps)
     x = net.linear(x, hidden, "head.dense")
@@ -366,7 +344,7 @@ def vit(
         classes=classes,
     )
     require(image % patch == 0, f"patch {patch} does not divide image {image}: pick one that does")
-    layer = _layer(
+    layer = layer_of(
         hidden=hidden,
         heads=heads,
         kv_heads=None,
@@ -395,7 +373,7 @@ def vit(
     for index in range(layers):
         path = f"layers.{index}"
         with net.block(path, "encoder"):
-            x = _pre_norm_layer(net, x, layer, path, None)
+            x = pre_norm_layer(net, x, layer, path, None)
     x = net.norm(x, "norm", "layer", layer.eps)
     x = net.slice(x, 1, 0, 1, "head")
     x = net.view(x, (batch_size, hidden), "head")
@@ -403,64 +381,9 @@ def vit(
     return net.finish(net.cross_entropy(logits, 1), batch_size, patches + 1)
 
 
-def _layer(
-    *,
-    hidden: int,
-    heads: int,
-    kv_heads: int | None,
-    head_dim: int | None,
-    intermediate: int | None,
-    mlp_ratio: float,
-    activation: str,
-    norm: str,
-    bias: bool,
-    qkv_bias: bool,
-    dropout: float,
-    causal: bool,
-    eps: float = 1e-5,
-    experts: int = 0,
-    experts_per_token: int = 0,
-) -> _Layer:
-    require_positive(hidden=hidden, heads=heads)
-    kv_heads = heads if kv_heads is None else kv_heads
-    require_positive(kv_heads=kv_heads)
-    require(
-        heads % kv_heads == 0, f"kv_heads {kv_heads} does not divide heads {heads}: pick a divisor"
-    )
-    if head_dim is None:
-        require(
-            hidden % heads == 0,
-            f"heads {heads} does not divide hidden {hidden}: pick a divisor or give head_dim",
-        )
-        head_dim = hidden // heads
-    intermediate = round(mlp_ratio * hidden) if intermediate is None else intermediate
-    require_positive(head_dim=head_dim, intermediate=intermediate)
-    activations = ("gelu", "relu", "silu", "swiglu")
-    require(
-        activation in activations, f"activation is '{activation}', expected one of {activations}"
-    )
-    require(norm in ("layer", "rms"), f"norm is '{norm}', expected 'layer' or 'rms'")
-    require(0 <= dropout < 1, f"dropout is {dropout}, expected a probability below 1")
-    return _Layer(
-        heads,
-        kv_heads,
-        head_dim,
-        intermediate,
-        activation,
-        norm,
-        bias,
-        qkv_bias,
-        dropout,
-        causal,
-        eps,
-        experts,
-        experts_per_token,
-    )
-
-
 def _decoder(
     net: Network,
-    layer: _Layer,
+    layer: Layer,
     batch_size: int,
     sequence_length: int,
     hidden: int,
@@ -498,7 +421,7 @@ def _decoder(
     for index in range(layers):
         path = f"layers.{index}"
         with net.block(path, "decoder"):
-            x = _pre_norm_layer(net, x, layer, path, rotary)
+            x = pre_norm_layer(net, x, layer, path, rotary)
     x = net.norm(x, "norm", layer.norm, layer.eps)
     logits = net.linear(
         x, vocabulary, "head", bias=False, weight=table if tied else None, padded=True
@@ -517,109 +440,3 @@ def _learned_positions(net: Network, x: str, max_positions: int | None) -> str:
     ids = net.constant("arange", (sequence_length,), "embeddings.position_ids", "int64")
     position, _ = net.embedding(ids, rows, hidden, "embeddings.position")
     return net.elementwise("add", (x, position), "embeddings")
-
-
-def _pre_norm_layer(
-    net: Network, x: str, layer: _Layer, path: str, rotary: tuple[str, str] | None
-) -> str:
-    branch = net.norm(x, f"{path}.norm1", layer.norm, layer.eps)
-    branch = _attention(net, branch, layer, f"{path}.attention", rotary)
-    x = net.elementwise("add", (x, net.dropout(branch, layer.dropout, path)), path)
-    branch = net.norm(x, f"{path}.norm2", layer.norm, layer.eps)
-    if layer.experts:
-        branch = _experts(net, branch, layer, f"{path}.moe")
-    else:
-        branch = _feed_forward(net, branch, layer, f"{path}.mlp")
-    return net.elementwise("add", (x, net.dropout(branch, layer.dropout, path)), path)
-
-
-def _attention(
-    net: Network, x: str, layer: _Layer, path: str, rotary: tuple[str, str] | None
-) -> str:
-    batch, sequence, hidden = net.shape(x)
-
-    def project(what: str, heads: int) -> str:
-        y = net.linear(x, heads * layer.head_dim, f"{path}.{what}", bias=layer.qkv_bias)
-        y = net.view(y, (batch, sequence, heads, layer.head_dim), path)
-        return net.transpose(y, [0, 2, 1, 3], path)
-
-    query = project("query", layer.heads)
-    key = project("key", layer.kv_heads)
-    value = project("value", layer.kv_heads)
-    if rotary is not None:
-        query = _rotate(net, query, rotary, path)
-        key = _rotate(net, key, rotary, path)
-    y = net.op(
-        "attention",
-        (query, key, value),
-        net.shape(query),
-        path,
-        causal=layer.causal,
-        scale=layer.head_dim**-0.5,
-        dropout=layer.dropout,
-    )
-    y = net.transpose(y, [0, 2, 1, 3], path)
-    y = net.view(y, (batch, sequence, layer.heads * layer.head_dim), path)
-    return net.linear(y, hidden, f"{path}.output", bias=layer.bias)
-
-
-def _rotate(net: Network, x: str, rotary: tuple[str, str], path: str) -> str:
-    size = net.shape(x)[3]
-    first = net.slice(x, 3, 0, size // 2, path)
-    second = net.slice(x, 3, size // 2, size, path)
-    turned = net.concat((net.elementwise("neg", (second,), path), first), 3, path)
-    cosine = net.elementwise("mul", (x, rotary[0]), path)
-    sine = net.elementwise("mul", (turned, rotary[1]), path)
-    return net.elementwise("add", (cosine, sine), path)
-
-
-def _feed_forward(net: Network, x: str, layer: _Layer, path: str) -> str:
-    hidden = net.shape(x)[-1]
-    if layer.activation == "swiglu":
-        gate = net.linear(x, layer.intermediate, f"{path}.gate", bias=layer.bias)
-        up = net.linear(x, layer.intermediate, f"{path}.up", bias=layer.bias)
-        y = net.elementwise("mul", (net.elementwise("silu", (gate,), path), up), path)
-    else:
-        y = net.linear(x, layer.intermediate, f"{path}.up", bias=layer.bias)
-        y = net.elementwise(layer.activation, (y,), path)
-    return net.linear(y, hidden, f"{path}.down", bias=layer.bias)
-
-
-def _experts(net: Network, x: str, layer: _Layer, path: str) -> str:
-    batch, sequence, hidden = net.shape(x)
-    tokens, chosen, experts = batch * sequence, layer.experts_per_token, layer.experts
-    slots = -(-tokens * chosen // experts)
-    flat = net.view(x, (tokens, hidden), path)
-    scores = net.linear(flat, experts, f"{path}.router", bias=False)
-    scores = net.op("softmax", (scores,), (tokens, experts), path, dim=1, log=False)
-    weights, indices = net.builder.ops(
-        "topk",
-        (scores,),
-        [(tokens, chosen), (tokens, chosen)],
-        name=f"{path}.topk",
-        dtypes=[net.dtype, "int64"],
-        source=path,
-        k=chosen,
-        dim=1,
-    )
-    total = net.op("reduce", (weights,), (tokens, 1), path, op="sum", dims=[1], keepdim=True)
-    weights = net.elementwise("div", (weights, total), path)
-    routed = net.op(
-        "moe_dispatch", (flat, indices), (experts, slots, hidden), path, experts=experts
-    )
-
-    def expert(y: str, features: int, what: str) -> str:
-        weight = net.parameter(f"{path}.experts.{what}", (experts, net.shape(y)[2], features))
-        shape = (experts, slots, features)
-        source = f"{path}.experts.{what}"
-        return net.op("matmul", (y, weight), shape, source, name=f"{source}.matmul")
-
-    if layer.activation == "swiglu":
-        gate = net.elementwise("silu", (expert(routed, layer.intermediate, "gate"),), path)
-        y = net.elementwise("mul", (gate, expert(routed, layer.intermediate, "up")), path)
-    else:
-        y = expert(routed, layer.intermediate, "up")
-        y = net.elementwise(layer.activation, (y,), path)
-    y = expert(y, hidden, "down")
-    y = net.op("moe_combine", (y, indices, weights), (tokens, hidden), path)
-    return net.view(y, (batch, sequence, hidden), path)
