@@ -87,7 +87,12 @@ class Draft:
         return candidate
 
     def operator(
-        self, like: Operator, family: str, inputs: Iterable[str], outputs: Iterable[str], **given: Any
+        self,
+        like: Operator,
+        family: str,
+        inputs: Iterable[str],
+        outputs: Iterable[str],
+        **given: Any,
     ) -> Operator:
         """A new operator that takes another's source; its name is derived from the other's."""
         prefix = like.name.rpartition("/")[0]
@@ -175,7 +180,9 @@ class Draft:
         """Give what passes created the names that it would have had from the start."""
         created = [o for o in operators if o.name in self._created and len(o.outputs) == 1]
         inputs = {n for n, t in self.tensors.items() if t.kind in ("input", "parameter", "buffer")}
-        self._names = inputs | {o.name for o in operators} | {n for o in operators for n in o.outputs}
+        self._names = (
+            inputs | {o.name for o in operators} | {n for o in operators for n in o.outputs}
+        )
         for operator in created:
             self._names -= {operator.name, operator.outputs[0]}
         names = {o.name: self.fresh(self._created[o.name]) for o in created}

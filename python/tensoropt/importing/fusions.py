@@ -52,12 +52,18 @@ def fuse_rms_norm(draft: Draft) -> None:
             continue
         x, eps = found
         scaled = draft.only_consumer(operator.outputs[0])
-        if not _is(scaled, "mul") or scaled is None or _other(scaled, operator.outputs[0]) != x:
+        if scaled is None or not _is(scaled, "mul"):
+            continue
+        source = _uncast(draft, x)
+        other = _other(scaled, operator.outputs[0])
+        # Some models square a float32 copy and scale the input itself.
+        if other is None or source not in (other, _uncast(draft, other)):
             continue
         last, weight = _weighted(draft, scaled)
-        source = _uncast(draft, x)
         inputs = (source, weight) if weight else (source,)
-        fused = draft.operator(last, "layer_norm", inputs, last.outputs, dims=1, eps=eps, kind="rms")
+        fused = draft.operator(
+            last, "layer_norm", inputs, last.outputs, dims=1, eps=eps, kind="rms"
+        )
         draft.replace(last, fused)
         draft.note("RMS normalisation is read as one fused operator (torch.nn.functional.rms_norm)")
 

@@ -168,8 +168,8 @@ def _task(transformers: Any, settings: Any, content: dict[str, Any]) -> tuple[st
     what = f"architecture '{architecture}'" if architecture else "this model type"
     raise ImportModelError(
         f"'{content['model_type']}': {what} has no loss that can be imported; expected a language "
-        "model (causal, masked, sequence to sequence) or a classifier. Build the model yourself and "
-        "pass it to import_torch with loss=..."
+        "model (causal, masked, sequence to sequence) or a classifier; build the model yourself "
+        "and pass it to import_torch with loss=..."
     )
 
 

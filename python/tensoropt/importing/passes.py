@@ -50,15 +50,11 @@ def simplify(graph: Graph) -> Graph:
     ):
         _until_stable(draft, group)
     result = draft.graph()
-    unused = sorted(
-        t.source or t.name
-        for t in graph.parameters
-        if not any(t.source == kept.source for kept in result.parameters)
-    )
+    kept = {t.source for t in result.parameters}
+    unused = sorted(t.source or t.name for t in graph.parameters if t.source not in kept)
     if unused:
         shown = ", ".join(unused[:3]) + (", ..." if len(unused) > 3 else "")
-        count = len(unused)
-        text = f"{count} parameters do not reach the loss and are left out: {shown}"
+        text = f"parameters that do not reach the loss are left out ({len(unused)}): {shown}"
         result = replace(result, notes=(*result.notes, text))
     return mark_vocabulary(result)
 

@@ -5,8 +5,8 @@ along its output features, each part needs its own slice of the weight on every 
 form would pay for a redistribution that separate layers do not need. Each part becomes a parameter
 of its own, named by the slice of the source parameter that it holds, such as
 ``attn.weight[0:1600]`` or, where the weight is stored the other way round,
-``attn.weight[:, 0:1600]``. A projection whose heads are the leading factor and whose cut lies inside
-each head (GPT-NeoX) is left alone: sharded by heads it needs no redistribution.
+``attn.weight[:, 0:1600]``. A projection whose heads are the leading factor and whose cut lies
+inside each head (GPT-NeoX) is left alone: sharded by heads it needs no redistribution.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _find(draft: Draft, product: Operator) -> _Cut | None:
     """Follow views and transposes from the product to where it is cut."""
     name = product.outputs[0]
     shape = draft.shape(name)
-    lead, factors = len(shape) - 1, (shape[-1],)
+    lead = len(shape) - 1
+    factors: tuple[int, ...] = (shape[-1],)
     # dims[i]: what dim i of the current tensor is: a leading dim, or factor f as lead + f.
     dims = list(range(len(shape)))
     path: list[Operator] = []

@@ -9,7 +9,7 @@ it is instead of being read as a large tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 __all__ = ["Constants", "MaskKind"]
@@ -23,12 +23,15 @@ _RANDOM = (
 
 _SHAPE_ONLY = (
     "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
-    "new_empty",
+    "new_empty", "fill", "zero",
 )  # fmt: skip
 """Operators that read nothing but the shape and dtype of their first operand."""
 
-_LARGEST_VALUE = 1 << 28
-"""Elements of the largest constant that is worked out; above it a mask stays an operand."""
+_POINTWISE = ("__and__", "__or__", "__xor__", "_to_copy", "masked_fill", "rsub", "to", "where")
+"""Operators that work element by element and that torch does not tag so."""
+
+_LARGEST_VALUE = 1 << 26
+"""Elements of the largest constant that is worked out as a whole; masks are taken by rows."""
 
 
 class Constants:
@@ -77,31 +80,62 @@ class Constants:
         """
         import torch
 
-        mask = self._value(node)
-        if mask is None or mask.dim() < 2:
+        shape = tuple(node.meta["val"].shape)
+        if len(shape) < 2:
             return "other"
-        if mask.dtype != torch.bool:
-            blocked = mask <= torch.finfo(mask.dtype).min / 2
-            if not bool((blocked | (mask == 0)).all()):
+        step = max(1, _LARGEST_VALUE // 4 // max(1, keys))
+        full, causal = True, queries == keys and shape[-2:] == (queries, keys)
+        columns = torch.arange(keys, device="cpu")
+        for start in range(0, shape[-2], step):
+            stop = min(start + step, shape[-2])
+            rows = self._rows(node, start, stop)
+            if rows is None:
                 return "other"
-            mask = ~blocked
-        if bool(mask.all()):
-            return "full"
-        if queries == keys and mask.shape[-2:] == (queries, keys):
-            ones = torch.ones(queries, keys, dtype=torch.bool, device="cpu")
-            if bool((mask == ones.tril()).all()):
-                return "causal"
-        return "other"
+            if rows.dtype != torch.bool:
+                blocked = rows <= torch.finfo(rows.dtype).min / 2
+                if not bool((blocked | (rows == 0)).all()):
+                    return "other"
+                rows = ~blocked
+            full = full and bool(rows.all())
+            seen = columns <= torch.arange(start, stop, device="cpu")[:, None]
+            causal = causal and bool((rows == seen).all())
+            if not full and not causal:
+                return "other"
+        return "full" if full else "causal"
+
+    def _rows(self, node: Any, start: int, stop: int) -> Any | None:
+        """Rows ``start:stop`` of a value's dim -2, with any other dim possibly left at 1."""
+        import torch
+
+        if len(node.meta["val"].shape) < 2:
+            return self._value(node)
+        if _name(node) == "expand":
+            return self._rows(node.args[0], start, stop)
+        if not _is_pointwise(node):
+            value = self._value(node)
+            if value is None:
+                return None
+            if value.shape[-2] > 1:
+                value = value.narrow(-2, start, stop - start)
+            return _narrowed(value)
+        operands: dict[Any, Any] = {
+            source: self._rows(source, start, stop) for source in node.all_input_nodes
+        }
+        if any(value is None for value in operands.values()):
+            return None
+        return _call(node, lambda source: operands[source], torch)
 
     def _key_of(self, node: Any) -> Any | None:
         if node.op == "placeholder":
             return ("leaf", node.target) if node in self._leaves else None
         if node.op != "call_function" or not hasattr(node.target, "__name__"):
             return None
-        name = str(getattr(node.target, "__name__", "")).split(".")[0]
+        name = _name(node)
         if name in _RANDOM:
             return None
         if name in _SHAPE_ONLY:
+            if any(source not in self._keys for source in node.all_input_nodes[1:]):
+                return None
             value = node.meta["val"]
             rest = self._hashable((node.args[1:], node.kwargs))
             return (name, tuple(value.shape), str(value.dtype), rest)
@@ -133,40 +167,55 @@ class Constants:
         if node.op == "placeholder":
             value = self._leaves[node]
             return None if value is None or value.is_meta else value.detach().cpu()
-        pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
-        unknown = False
-        name = str(getattr(node.target, "__name__", "")).split(".")[0]
-
-        def operand(value: Any) -> Any:
-            nonlocal unknown
-            if name in _SHAPE_ONLY:
-                like = value.meta["val"]
-                return torch.empty(1, dtype=like.dtype, device="cpu").expand(tuple(like.shape))
-            known = self._value(value)
-            unknown = unknown or known is None
-            return _narrowed(known) if pointwise and isinstance(known, torch.Tensor) else known
-
-        args = torch.fx.map_arg(node.args, operand)
-        kwargs = dict(torch.fx.map_arg(dict(node.kwargs), operand))
         expected = node.meta.get("val")
-        if unknown or not isinstance(expected, torch.Tensor):
+        if not isinstance(expected, torch.Tensor):
             return None
-        if not pointwise and expected.numel() > _LARGEST_VALUE and not _is_view(node.target):
+        operands: dict[Any, Any] = {}
+        for source in node.all_input_nodes:
+            blank = _name(node) in _SHAPE_ONLY and source is node.args[0]
+            known = _blank(source, torch) if blank else self._value(source)
+            if known is None:
+                return None
+            operands[source] = _narrowed(known) if _is_pointwise(node) else known
+        if _is_pointwise(node):
+            shapes = [tuple(value.shape) for value in operands.values()]
+            size = torch.broadcast_shapes(*shapes).numel()
+        else:
+            size = 0 if _name(node) == "expand" else expected.numel()
+        if size > _LARGEST_VALUE:
             return None
-        if kwargs.get("device") is not None:
-            kwargs["device"] = torch.device("cpu")
-        try:
-            with torch.device("cpu"):
-                value = node.target(*args, **kwargs)
-        except (RuntimeError, TypeError, NotImplementedError, MemoryError):
-            return None
-        if not isinstance(value, torch.Tensor):
-            return None
-        return _compressed(value).expand(tuple(expected.shape))
+        value = _call(node, lambda source: operands[source], torch)
+        return None if value is None else _compressed(value).expand(tuple(expected.shape))
 
 
-def _is_view(target: Any) -> bool:
-    return any(getattr(target, "__name__", "").startswith(n) for n in ("expand", "view", "unsq"))
+def _name(node: Any) -> str:
+    return str(getattr(node.target, "__name__", node.target)).split(".")[0]
+
+
+def _is_pointwise(node: Any) -> bool:
+    import torch
+
+    tagged = torch.Tag.pointwise in getattr(node.target, "tags", ())
+    return tagged or _name(node) in _POINTWISE
+
+
+def _blank(node: Any, torch: Any) -> Any:
+    like = node.meta["val"]
+    return torch.empty(1, dtype=like.dtype, device="cpu").expand(tuple(like.shape))
+
+
+def _call(node: Any, value_of: Callable[[Any], Any], torch: Any) -> Any | None:
+    """What an operator makes of known operands on the CPU; ``None`` where it cannot run."""
+    args = torch.fx.map_arg(node.args, value_of)
+    kwargs = dict(torch.fx.map_arg(dict(node.kwargs), value_of))
+    if kwargs.get("device") is not None:
+        kwargs["device"] = torch.device("cpu")
+    try:
+        with torch.device("cpu"):
+            value = node.target(*args, **kwargs)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _narrowed(value: Any) -> Any:

@@ -127,12 +127,14 @@ def _prepare(
     torch = _torch()
     from torch.utils import _pytree
 
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
     if isinstance(inputs, torch.Tensor):
-        args, kwargs = (inputs,), {}
+        args = (inputs,)
     elif isinstance(inputs, Mapping):
-        args, kwargs = (), dict(inputs)
+        kwargs = dict(inputs)
     elif isinstance(inputs, (tuple, list)):
-        args, kwargs = tuple(inputs), {}
+        args = tuple(inputs)
     else:
         raise ImportModelError(
             f"example_inputs is of type {type(inputs).__name__}, expected a tensor, a tuple of "
@@ -167,7 +169,7 @@ def _with_loss(model: Any, loss: Any, has_targets: bool, notes: list[str]) -> An
     if has_targets and not callable(loss):
         raise ImportModelError("targets are given without a callable loss that reads them")
 
-    class WithLoss(torch.nn.Module):  # type: ignore[misc]
+    class WithLoss(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.model = model

@@ -24,7 +24,7 @@ _BINARY = (
     "clip", "copysign", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "greater",
     "greater_equal", "gt", "heaviside", "hypot", "le", "lerp", "less", "less_equal", "logaddexp",
     "logical_and", "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "ne",
-    "not_equal", "pow", "prelu", "remainder", "where", "xlogy", "_prelu_kernel",
+    "not_equal", "pow", "prelu", "remainder", "xlogy", "_prelu_kernel",
 )  # fmt: skip
 
 
@@ -46,13 +46,27 @@ def elementwise(t: Translator, node: Any, op: str | None = None) -> Name:
 
 @register(*_UNARY, *_BINARY)
 def _elementwise(t: Translator, node: Any, a: dict[str, Any]) -> Name:
+    first = node.args[0] if node.args else None
+    # A number as first operand: `rpow` is to `pow` what `rsub` is to `sub`.
+    reversed_ = isinstance(first, (int, float))
+    return elementwise(t, node, f"r{base(node).strip('_')}" if reversed_ else None)
+
+
+@register("where")
+def _where(t: Translator, node: Any, a: dict[str, Any]) -> Name:
+    condition, x, y = node.args
+    if isinstance(x, (int, float)) and hasattr(y, "all_input_nodes"):
+        return t.emit(
+            node, "elementwise", (t.tensor(y), t.tensor(condition)), op="masked_fill", scalars=[x]
+        )
     return elementwise(t, node)
 
 
 @register("rand_like", "randn_like", "randint_like", "bernoulli")
 def _random(t: Translator, node: Any, a: dict[str, Any]) -> Name:
-    return t.emit(node, "elementwise", (t.tensor(node.args[0]),), op=base(node),
-                  requires_grad=False)  # fmt: skip
+    return t.emit(
+        node, "elementwise", (t.tensor(node.args[0]),), op=base(node), requires_grad=False
+    )
 
 
 @register("rand", "randn", "randint", "randperm", "normal")
@@ -127,9 +141,14 @@ _REDUCTIONS = {
 
 
 def reduce(
-    t: Translator, node: Any, x: Name, op: str, dims: Sequence[int] | None, keep: bool,
+    t: Translator,
+    node: Any,
+    x: Name,
+    op: str,
+    dims: Sequence[int] | None,
+    keep: bool,
     dtype: str | None = None,
-) -> Name:  # fmt: skip
+) -> Name:
     """A reduction over some dims, over all for ``None``."""
     shape = t.size(x)
     axes = sorted(normal(d, len(shape)) for d in (dims if dims else range(len(shape))))
@@ -171,8 +190,15 @@ def _cumulative(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     return t.emit(node, "cumulative", (x,), op=op, dim=normal(a["dim"], len(t.size(x))))
 
 
-@register("softmax", "log_softmax", "_softmax", "_log_softmax", "special_softmax",
-          "special_log_softmax", "_safe_softmax")  # fmt: skip
+@register(
+    "softmax",
+    "log_softmax",
+    "_softmax",
+    "_log_softmax",
+    "special_softmax",
+    "special_log_softmax",
+    "_safe_softmax",
+)
 def _softmax(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(a["self"])
     dim = normal(a["dim"], len(t.size(x)))
@@ -189,8 +215,17 @@ def averaged(t: Translator, node: Any, x: Name, reduction: int) -> Name:
     return reduce(t, node, x, "mean" if reduction == _MEAN else "sum", None, False)
 
 
-@register("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss",
-          "binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss")  # fmt: skip
+@register(
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "kl_div",
+    "soft_margin_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "poisson_nll_loss",
+)
 def _pointwise_loss(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     operands = [t.tensor(v) for v in node.all_input_nodes]
     shape: tuple[int, ...] = ()
@@ -212,9 +247,14 @@ def _cross_entropy(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     if a.get("weight") is not None or a.get("label_smoothing"):
         t.builder.note("cross-entropy: class weights and label smoothing are not costed")
     if reduction in (_MEAN, _SUM) and not soft:
-        return t.emit(node, "cross_entropy", (logits, target), dim=dim,
-                      reduction="mean" if reduction == _MEAN else "sum",
-                      ignore_index=a["ignore_index"])  # fmt: skip
+        return t.emit(
+            node,
+            "cross_entropy",
+            (logits, target),
+            dim=dim,
+            reduction="mean" if reduction == _MEAN else "sum",
+            ignore_index=a["ignore_index"],
+        )
     logs = t.emit(node, "softmax", (logits,), t.size(logits), dim=dim, log=True)
     if not soft:
         return _picked(t, node, logs, target, reduction, dim)
@@ -231,17 +271,21 @@ def _nll(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     reduction = int(a["reduction"])
     made = t.made_by(logs, "softmax")
     if made and made.attributes["log"] and made.attributes["dim"] == dim and reduction:
-        loss = t.emit(node, "cross_entropy", (made.inputs[0], target), (), dim=dim,
-                      reduction="mean" if reduction == _MEAN else "sum",
-                      ignore_index=a["ignore_index"])  # fmt: skip
+        loss = t.emit(
+            node,
+            "cross_entropy",
+            (made.inputs[0], target),
+            (),
+            dim=dim,
+            reduction="mean" if reduction == _MEAN else "sum",
+            ignore_index=a["ignore_index"],
+        )
     else:
         loss = _picked(t, node, logs, target, reduction, dim)
     return (loss,) if isinstance(node.meta["val"], (tuple, list)) else loss
 
 
-def _picked(
-    t: Translator, node: Any, logs: Name, target: Name, reduction: int, dim: int
-) -> Name:
+def _picked(t: Translator, node: Any, logs: Name, target: Name, reduction: int, dim: int) -> Name:
     """The negative log-probability of every target."""
     shape = list(t.size(target))
     index = t.view(node, target, [*shape[:dim], 1, *shape[dim:]])

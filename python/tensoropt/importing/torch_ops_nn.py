@@ -51,8 +51,9 @@ def _plus_product(t: Translator, node: Any, a: dict[str, Any], left: Any, right:
     product = matmul(t, node, t.tensor(left), t.tensor(right))
     beta, alpha = a.get("beta", 1), a.get("alpha", 1)
     if alpha != 1:
-        product = t.emit(node, "elementwise", (product,), t.size(product), op="scale",
-                         scalars=[alpha])  # fmt: skip
+        product = t.emit(
+            node, "elementwise", (product,), t.size(product), op="scale", scalars=[alpha]
+        )
     if beta == 0:
         return product
     bias = t.tensor(a["self"])
@@ -101,8 +102,15 @@ def _einsum(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     return t.emit(node, "einsum", [t.tensor(n) for n in a["tensors"]], equation=equation)
 
 
-@register("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-          "conv_transpose3d", "convolution")  # fmt: skip
+@register(
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+)
 def _convolution(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     x, w, b = t.tensor(a["input"]), t.tensor(a["weight"]), t.optional(a.get("bias"))
     spatial = len(t.size(w)) - 2
@@ -115,9 +123,16 @@ def _convolution(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
         same = [d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True)]
         padding = same if padding == "same" else [0] * spatial
     transposed = "transpose" in base(node) or bool(a.get("transposed", False))
-    return t.emit(node, "convolution", (x, w, b) if b else (x, w), stride=stride,
-                  padding=_spread(padding, spatial), dilation=dilation, groups=int(a["groups"]),
-                  transposed=transposed)  # fmt: skip
+    return t.emit(
+        node,
+        "convolution",
+        (x, w, b) if b else (x, w),
+        stride=stride,
+        padding=_spread(padding, spatial),
+        dilation=dilation,
+        groups=int(a["groups"]),
+        transposed=transposed,
+    )
 
 
 def _spread(value: Any, count: int) -> list[int]:
@@ -128,21 +143,43 @@ def _spread(value: Any, count: int) -> list[int]:
 _SPATIAL = {"1": 1, "2": 2, "3": 3}
 
 
-@register("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-          "max_pool2d_with_indices", "max_pool3d_with_indices")  # fmt: skip
+@register(
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+)
 def _pool(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     spatial = _SPATIAL[base(node).split("pool")[1][0]]
     kernel = _spread(a["kernel_size"], spatial)
     stride = _spread(a["stride"], spatial) if a.get("stride") else kernel
     x = t.tensor(a["self"])
-    y = t.emit(node, "pool", (x,), _first_shape(node), mode=base(node)[:3], kernel=kernel,
-               stride=stride, padding=_spread(a["padding"], spatial),
-               ceil_mode=bool(a["ceil_mode"]))  # fmt: skip
+    y = t.emit(
+        node,
+        "pool",
+        (x,),
+        _first_shape(node),
+        mode=base(node)[:3],
+        kernel=kernel,
+        stride=stride,
+        padding=_spread(a["padding"], spatial),
+        ceil_mode=bool(a["ceil_mode"]),
+    )
     return (y,) if isinstance(node.meta["val"], (tuple, list)) else y
 
 
-@register("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-          "_adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d")  # fmt: skip
+@register(
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "_adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+)
 def _adaptive_pool(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     x = t.tensor(a["self"])
     spatial = _SPATIAL[base(node).split("pool")[1][0]]
@@ -168,9 +205,17 @@ def _first_shape(node: Any) -> tuple[int, ...]:
     return tuple(int(s) for s in value.shape)
 
 
-@register("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d",
-          "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
-          "_upsample_nearest_exact2d", "_upsample_bilinear2d_aa")  # fmt: skip
+@register(
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_trilinear3d",
+    "_upsample_nearest_exact2d",
+    "_upsample_bilinear2d_aa",
+)
 def _upsample(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(node.args[0])
     mode = base(node).strip("_").split("_")[1].rstrip("123d")
@@ -200,23 +245,37 @@ def _layer_norm(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     w, b = t.optional(a.get("weight")), t.optional(a.get("bias"))
     kind = "rms" if "rms" in base(node) else "layer"
     inputs = [x, w, b] if b else [x, w] if w else [x]
-    y = t.emit(node, "layer_norm", inputs, t.size(x), dims=len(a["normalized_shape"]),
-               eps=float(a.get("eps") or 1e-6), kind=kind)  # fmt: skip
+    y = t.emit(
+        node,
+        "layer_norm",
+        inputs,
+        t.size(x),
+        dims=len(a["normalized_shape"]),
+        eps=float(a.get("eps") or 1e-6),
+        kind=kind,
+    )
     return (y,) if isinstance(node.meta["val"], (tuple, list)) else y
 
 
 @register("group_norm", "native_group_norm", "instance_norm")
 def _group_norm(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     x, w, b = t.tensor(a["input"]), t.optional(a.get("weight")), t.optional(a.get("bias"))
-    groups = t.size(x)[1] if base(node) == "instance_norm" else a.get("num_groups", a.get("group"))
+    named = a["num_groups"] if "num_groups" in a else a.get("group", 1)
+    groups = t.size(x)[1] if base(node) == "instance_norm" else named
     inputs = [x, w, b] if b else [x, w] if w else [x]
     y = t.emit(node, "group_norm", inputs, t.size(x), groups=int(groups), eps=float(a["eps"]))
     return (y,) if isinstance(node.meta["val"], (tuple, list)) else y
 
 
-@register("batch_norm", "native_batch_norm", "_native_batch_norm_legit",
-          "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
-          "_batch_norm_with_update_functional", "_batch_norm_no_update")  # fmt: skip
+@register(
+    "batch_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update_functional",
+    "_batch_norm_no_update",
+)
 def _batch_norm(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     x = t.tensor(a["input"])
     inputs = [x, *(t.optional(a.get(k)) for k in ("weight", "bias", "running_mean", "running_var"))]
@@ -231,8 +290,13 @@ def _batch_norm(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
 @register("embedding")
 def _embedding(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     padding = a.get("padding_idx", -1)
-    return t.emit(node, "embedding", (t.tensor(a["indices"]), t.tensor(a["weight"])),
-                  dtype=t.dtype(node), padding_idx=None if padding in (None, -1) else padding)  # fmt: skip
+    return t.emit(
+        node,
+        "embedding",
+        (t.tensor(a["indices"]), t.tensor(a["weight"])),
+        dtype=t.dtype(node),
+        padding_idx=None if padding in (None, -1) else padding,
+    )
 
 
 @register("scaled_dot_product_attention")
@@ -256,8 +320,15 @@ def _attention(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
         if mask and len(t.size(mask)) == 3:
             mask = t.view(node, mask, (t.size(mask)[0], 1, *t.size(mask)[1:]))
     inputs = (q, k, v, mask) if mask else (q, k, v)
-    y = t.emit(node, "attention", inputs, (*t.size(q)[:-1], t.size(v)[-1]), causal=causal,
-               scale=float(scale), dropout=float(a.get("dropout_p") or 0.0))  # fmt: skip
+    y = t.emit(
+        node,
+        "attention",
+        inputs,
+        (*t.size(q)[:-1], t.size(v)[-1]),
+        causal=causal,
+        scale=float(scale),
+        dropout=float(a.get("dropout_p") or 0.0),
+    )
     return t.view(node, y, t.shape(node))
 
 
@@ -272,7 +343,16 @@ def _recurrent(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
         t.builder.note("the initial state of a recurrent layer is read as constant")
     shapes = [tuple(int(s) for s in v.shape) for v in node.meta["val"]]
     gates = {"lstm": 4, "gru": 3}.get(cell, 1)
-    return t.emit_many(node, "lstm", (x, *weights), shapes, label=cell, cell=cell,
-                       hidden=t.size(weights[0])[0] // gates, layers=int(a["num_layers"]),
-                       bidirectional=bool(a["bidirectional"]), dropout=float(a["dropout"]),
-                       batch_first=bool(a["batch_first"]))  # fmt: skip
+    return t.emit_many(
+        node,
+        "lstm",
+        (x, *weights),
+        shapes,
+        label=cell,
+        cell=cell,
+        hidden=t.size(weights[0])[0] // gates,
+        layers=int(a["num_layers"]),
+        bidirectional=bool(a["bidirectional"]),
+        dropout=float(a["dropout"]),
+        batch_first=bool(a["batch_first"]),
+    )

@@ -16,15 +16,41 @@ def normal(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
-@register("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze",
-          "view_as", "reshape_as", "_reshape_alias", "ravel")  # fmt: skip
+@register(
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "view_as",
+    "reshape_as",
+    "_reshape_alias",
+    "ravel",
+)
 def _view(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     return t.view(node, t.tensor(_first(node)), t.shape(node))
 
 
-@register("alias", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "lift", "positive",
-          "_to_copy", "to", "type_as", "view_of", "detach_copy", "alias_copy",
-          "expand_as", "expand", "broadcast_to")  # fmt: skip
+@register(
+    "alias",
+    "clone",
+    "contiguous",
+    "lift_fresh_copy",
+    "lift_fresh",
+    "lift",
+    "positive",
+    "_to_copy",
+    "to",
+    "type_as",
+    "view_of",
+    "detach_copy",
+    "alias_copy",
+    "expand_as",
+    "expand",
+    "broadcast_to",
+)
 def _same_or_expand(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(_first(node))
     if t.size(x) != t.shape(node):
@@ -32,6 +58,19 @@ def _same_or_expand(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     if t.builder.tensors[x].dtype != t.dtype(node):
         return t.emit(node, "elementwise", (x,), op="cast")
     return x
+
+
+@register("fill")
+def _fill(t: Translator, node: Any, a: dict[str, Any]) -> Name:
+    value = t.tensor(a["value"])
+    return value if t.size(value) == t.shape(node) else t.emit(node, "expand", (value,))
+
+
+@register("broadcast_tensors")
+def _broadcast_tensors(t: Translator, node: Any, a: dict[str, Any]) -> Names:
+    shape = tuple(int(s) for s in node.meta["val"][0].shape)
+    names = [t.tensor(n) for n in a["tensors"]]
+    return tuple(n if t.size(n) == shape else t.emit(node, "expand", (n,), shape) for n in names)
 
 
 @register("detach")
@@ -118,8 +157,17 @@ def cut(t: Translator, node: Any, x: Name, dim: int, start: int, stop: int, step
         return x
     shape = list(t.size(x))
     shape[dim] = max(0, -(-(stop - start) // step))
-    return t.emit(node, "slice", (x,), shape, dtype=t.builder.tensors[x].dtype, dim=dim,
-                  start=start, stop=stop, step=step)  # fmt: skip
+    return t.emit(
+        node,
+        "slice",
+        (x,),
+        shape,
+        dtype=t.builder.tensors[x].dtype,
+        dim=dim,
+        start=start,
+        stop=stop,
+        step=step,
+    )
 
 
 @register("slice", "slice_copy")
@@ -156,12 +204,27 @@ def divide(t: Translator, node: Any, x: Name, dim: int, sizes: Sequence[int]) ->
         shape[dim] = int(size)
         shapes.append(tuple(shape))
     dtype = t.builder.tensors[x].dtype
-    return t.emit_many(node, "split", (x,), shapes, dtypes=[dtype] * len(sizes), dim=dim,
-                       sizes=[int(s) for s in sizes])  # fmt: skip
+    return t.emit_many(
+        node,
+        "split",
+        (x,),
+        shapes,
+        dtypes=[dtype] * len(sizes),
+        dim=dim,
+        sizes=[int(s) for s in sizes],
+    )
 
 
-@register("split", "split_with_sizes", "chunk", "tensor_split", "split_copy", "unsafe_split",
-          "unsafe_chunk", "split_with_sizes_copy")  # fmt: skip
+@register(
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "tensor_split",
+    "split_copy",
+    "unsafe_split",
+    "unsafe_chunk",
+    "split_with_sizes_copy",
+)
 def _split(t: Translator, node: Any, a: dict[str, Any]) -> Names:
     x = t.tensor(a["self"])
     dim = normal(a["dim"], len(t.size(x)))
@@ -266,8 +329,9 @@ def _pad(t: Translator, node: Any, a: dict[str, Any]) -> Name:
 @register("index_select")
 def _index_select(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(a["self"])
-    return t.emit(node, "index_select", (x, t.tensor(a["index"])),
-                  dim=normal(a["dim"], len(t.size(x))))  # fmt: skip
+    return t.emit(
+        node, "index_select", (x, t.tensor(a["index"])), dim=normal(a["dim"], len(t.size(x)))
+    )
 
 
 @register("index", "_unsafe_index")
@@ -284,8 +348,16 @@ def _flip(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(a["self"])
     for dim in a["dims"]:
         dim = normal(dim, len(t.size(x)))
-        index = t.emit(node, "constant", (), [t.size(x)[dim]], dtype="int64", op="arange",
-                       label="constant/arange", requires_grad=False)  # fmt: skip
+        index = t.emit(
+            node,
+            "constant",
+            (),
+            [t.size(x)[dim]],
+            dtype="int64",
+            op="arange",
+            label="constant/arange",
+            requires_grad=False,
+        )
         x = t.emit(node, "index_select", (x, index), dim=dim)
     return x
 
@@ -306,8 +378,15 @@ def _scatter(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     if "src" in a:
         source = t.tensor(a["src"])
     else:
-        source = t.emit(node, "constant", (), t.size(index), label="constant/full", op="full",
-                        requires_grad=False)  # fmt: skip
+        source = t.emit(
+            node,
+            "constant",
+            (),
+            t.size(index),
+            label="constant/full",
+            op="full",
+            requires_grad=False,
+        )
     dim = normal(a["dim"], len(t.size(x)))
     return t.emit(node, "scatter", (x, index, source), dim=dim, reduce=reduce)
 
@@ -326,8 +405,9 @@ def _ranked(t: Translator, node: Any, family: str, **attributes: Any) -> Names:
     x = t.tensor(_first(node))
     values, indices = node.meta["val"]
     shapes = [tuple(int(s) for s in v.shape) for v in (values, indices)]
-    return t.emit_many(node, family, (x,), shapes,
-                       dtypes=[t.builder.tensors[x].dtype, "int64"], **attributes)  # fmt: skip
+    return t.emit_many(
+        node, family, (x,), shapes, dtypes=[t.builder.tensors[x].dtype, "int64"], **attributes
+    )
 
 
 @register("one_hot")

@@ -142,9 +142,7 @@ class Translator:
             declared = getattr(node.target, "_schema", None)
             schema = list(declared.arguments) if declared is not None else []
             self._schemas[node.target] = schema
-        bound: dict[str, Any] = {
-            a.name: a.default_value for a in schema if a.has_default_value()
-        }
+        bound: dict[str, Any] = {a.name: a.default_value for a in schema if a.has_default_value()}
         bound.update({a.name: v for a, v in zip(schema, node.args, strict=False)})
         bound.update(node.kwargs)
         return bound
@@ -153,9 +151,12 @@ class Translator:
         """Our tensor of a traced value; a constant becomes an operator when first read."""
         if node in self.constants:
             return self._constant(node)
-        value = self._values[node]
-        if isinstance(value, tuple):
-            raise ImportModelError(f"'{node.name}' has several results where one is expected")
+        value = self._values.get(node)
+        if not isinstance(value, str):
+            raise ImportModelError(
+                f"'{node.name}' ({node.target}) in module '{module_path(node) or 'top level'}' is "
+                "read and has no counterpart in the graph"
+            )
         return value
 
     def optional(self, node: Any) -> Name:
@@ -256,8 +257,9 @@ class Translator:
         found = [v for v in (values if many else [values]) if hasattr(v, "shape")]
         if not found:
             return ()
-        inputs = list(dict.fromkeys(self.tensor(n) for n in node.all_input_nodes
-                                    if self._single(n)))  # fmt: skip
+        inputs = list(
+            dict.fromkeys(self.tensor(n) for n in node.all_input_nodes if self._single(n))
+        )
         self._opaque.setdefault(str(node.target), []).append(module_path(node) or node.name)
         outputs = self.emit_many(
             node,
@@ -279,7 +281,9 @@ class Translator:
             if node.op != "call_function" or node in self.constants:
                 continue
             if node.target is python_operator.getitem:
-                self._values[node] = self._item(node)
+                item = self._item(node)
+                if item is not None:
+                    self._values[node] = item
             elif base_name(node.target) not in _DROPPED and "val" in node.meta:
                 self._values[node] = self._call(node)
         for target, places in self._opaque.items():
@@ -307,15 +311,11 @@ class Translator:
     def _single(self, node: Any) -> bool:
         return node in self.constants or isinstance(self._values.get(node), str)
 
-    def _item(self, node: Any) -> Name:
+    def _item(self, node: Any) -> Name | None:
+        """One of several results; ``None`` for one that has no counterpart (new statistics)."""
         source, index = node.args
-        values = self._values[source]
-        if not isinstance(values, tuple) or index >= len(values):
-            raise ImportModelError(
-                f"result {index} of '{source.name}' ({source.target}) is read and has no "
-                "counterpart in the graph"
-            )
-        return values[index]
+        values = self._values.get(source)
+        return values[index] if isinstance(values, tuple) and index < len(values) else None
 
     def _default_dtype(self, node: Any) -> str:
         value = node.meta.get("val")
@@ -338,7 +338,9 @@ class Translator:
 
         signature = self._program.graph_signature
         written = {
-            spec.target for spec in signature.output_specs if spec.kind == OutputKind.BUFFER_MUTATION
+            spec.target
+            for spec in signature.output_specs
+            if spec.kind == OutputKind.BUFFER_MUTATION
         }
         leaves: dict[Any, Any] = {}
         for spec in signature.input_specs:
