@@ -156,7 +156,8 @@ def parameter_parts(
         if len(group.readers) > 1:
             name = group.names[0]
             state, scheme = assignment.tensors[name], assignment.schemes[name]
-            yield name, None, parts.parameter(name, state, scheme)
+            readers = len(group.readers)
+            yield name, None, parts.parameter(name, state, scheme, readers=readers)
             continue
         position = group.readers[0][0]
         reader = operators[position]
@@ -215,8 +216,9 @@ class _Sum:
         for link, conversion in conversion_parts(self.parts, self.assignment, operators):
             self._add_conversion(link, conversion)
         need: dict[int, float] = {}
+        redone = self._redone_parameters()
         for name, reader, parameter in parameter_parts(self.parts, self.assignment, operators):
-            self._add_parameter(name, reader, parameter, need)
+            self._add_parameter(name, reader, parameter, need, name in redone)
         for position, extra in need.items():
             self._need(Node("operator", position), operators[position].working_bytes + extra)
         for redo, saved, transient in zip(
@@ -275,7 +277,12 @@ class _Sum:
         self._need(self._block_node(link), part.transient_bytes)
 
     def _add_parameter(
-        self, name: str, position: int | None, part: ParameterPart, need: dict[int, float]
+        self,
+        name: str,
+        position: int | None,
+        part: ParameterPart,
+        need: dict[int, float],
+        redo: bool,
     ) -> None:
         self.weight += part.weight_bytes
         self.gradient += part.gradient_bytes
@@ -284,9 +291,10 @@ class _Sum:
             self._save(None, name, part.kept_bytes)
         own = part.accumulate_s + part.optimizer_s
         self.compute += own
-        self.time += own + part.exposed_s
+        self.time += own + part.exposed_s + (part.again_s if redo else 0.0)
         for phase, moves, count in (
             ("forward", part.forward, self.m),
+            ("recompute", part.again if redo else (), self.m),
             ("backward", part.backward, self.m),
             ("step", part.step_backward, 1),
             ("step", part.step_forward, 1),
@@ -323,6 +331,15 @@ class _Sum:
     def _block_node(self, link: Conversion) -> Node | None:
         block_of = self.parts.decisions.block_of
         return next((n for n in (link.source, link.target) if n in block_of), None)
+
+    def _redone_parameters(self) -> set[str]:
+        """Parameters whose readers are all inside one recomputed block."""
+        return {
+            name
+            for index, group in enumerate(self.parts.decisions.groups)
+            if self._recomputed(Node("parameter", index))
+            for name in group.names
+        }
 
     def _recomputed(self, node: Node) -> bool:
         block = self.parts.decisions.block_of.get(node)

@@ -139,6 +139,10 @@ class ParameterPart:
         Once an iteration: what completes the gradient, and gathers of the updated weight.
     exposed_s : float
         What all of these add to an iteration.
+    again : tuple of Move
+        Every micro-batch, if the reader is recomputed.
+    again_s : float
+        What these add to an iteration.
     accumulate_s : float
         Adding up the gradients of micro-batches, all of them.
     optimizer_s : float
@@ -159,6 +163,8 @@ class ParameterPart:
     step_backward: tuple[Move, ...]
     step_forward: tuple[Move, ...]
     exposed_s: float
+    again: tuple[Move, ...]
+    again_s: float
     accumulate_s: float
     optimizer_s: float
     weight_bytes: float
@@ -464,6 +470,7 @@ class Parts:
         scheme: Scheme,
         behind_forward_s: float = 0.0,
         behind_backward_s: float = 0.0,
+        readers: int = 1,
     ) -> ParameterPart:
         """Price a way to keep a parameter.
 
@@ -475,6 +482,8 @@ class Parts:
         scheme : Scheme
         behind_forward_s, behind_backward_s : float
             Kernel times behind which its communication may hide.
+        readers : int
+            Number of operators that read it, each of which gathers and scatters it.
 
         Raises
         ------
@@ -482,7 +491,8 @@ class Parts:
             If the scheme shards over an axis on which the parameter is sharded already.
         """
         tensor = self.graph.tensors[name]
-        key = (self._tensor_key(name), state, scheme, behind_forward_s, behind_backward_s)
+        behind = (behind_forward_s, behind_backward_s)
+        key = (self._tensor_key(name), state, scheme, behind, readers)
         found = self._parameters.get(key)
         if found is None:
             if any(state[axis] >= 3 for axis in scheme.axes):
@@ -490,9 +500,7 @@ class Parts:
                     f"parameter '{name}': {scheme.name} over axes {scheme.axes}, but operators "
                     "shard it on one of them already"
                 )
-            found = self._parameters[key] = self._parameter(
-                tensor, state, scheme, behind_forward_s, behind_backward_s
-            )
+            found = self._parameters[key] = self._parameter(tensor, state, scheme, behind, readers)
         return found
 
     def _parameter(
@@ -500,8 +508,8 @@ class Parts:
         tensor: Tensor,
         state: State,
         scheme: Scheme,
-        behind_forward_s: float,
-        behind_backward_s: float,
+        behind: tuple[float, float],
+        readers: int,
     ) -> ParameterPart:
         precision, optimizer = self.model.precision, self.model.optimizer
         mesh, m = self.model.mesh_shape, self.model.micro_batches
@@ -513,15 +521,17 @@ class Parts:
         forward, backward, once, update = {
             "ddp": ([], [], rest, []),
             "zero1": ([], [], scatter + rest, gather),
-            "zero2": ([], scatter, rest, gather),
-            "zero3": (gather, gather + scatter, rest, []),
-            "zero3_keep": (gather, scatter, rest, []),
+            "zero2": ([], scatter * readers, rest, gather),
+            "zero3": (gather * readers, (gather + scatter) * readers, rest, []),
+            "zero3_keep": (gather, scatter * readers, rest, []),
         }[scheme.name]
+        behind_forward_s, behind_backward_s = behind
         # An operator's compute hides once: what runs every micro-batch goes first.
         exposed = m * self._exposed(behind_forward_s, forward)
         exposed += m * self._exposed(behind_backward_s, backward)
         exposed += self._exposed(0.0 if forward else behind_forward_s, update)
         exposed += self._exposed(0.0 if backward else behind_backward_s, once)
+        again = forward if scheme.name == "zero3" else []
         sharded = {"weight": scheme.name in ("zero3", "zero3_keep")}
         sharded["gradient"] = sharded["weight"] or scheme.name == "zero2"
         sharded["optimizer"] = scheme.name != "ddp"
@@ -546,6 +556,8 @@ class Parts:
             tuple(once),
             tuple(update),
             exposed,
+            tuple(again),
+            m * self._exposed(behind_forward_s, again),
             accumulate,
             stepped,
             held["weight"] * precision.parameter_bytes,

@@ -18,6 +18,9 @@ zero3_keep     (W + G + O)/n, and W   all-gather W, reduce-scatter G      none
                backward
 =============  =====================  ==================================  =======================
 
+A tied parameter is gathered and scattered once for each operator that reads it, so that it is never
+whole for longer than one of them runs (kept ones are gathered once).
+
 Axes that a scheme leaves out, but on which the operator's gradient is a pending sum, take one
 all-reduce per step (of what the scheme left on the rank).
 """
@@ -74,6 +77,8 @@ class StorageTerms:
     ----------
     time_s : float array
         Exposed communication, accumulation and the optimizer step: everything per iteration.
+    recompute_s : float array
+        What gathering once more adds if the reader's block is recomputed.
     weight_bytes, gradient_bytes, optimizer_bytes : float arrays
         Resident parts.
     kept_bytes : float array
@@ -83,6 +88,7 @@ class StorageTerms:
     """
 
     time_s: FloatArray
+    recompute_s: FloatArray
     weight_bytes: FloatArray
     gradient_bytes: FloatArray
     optimizer_bytes: FloatArray
@@ -108,6 +114,8 @@ def storage_terms(
     choices: Sequence[Scheme],
     forward_compute_s: FloatArray | None = None,
     backward_compute_s: FloatArray | None = None,
+    *,
+    readers: int = 1,
 ) -> StorageTerms:
     """Price every way to keep a parameter under every configuration of its reader.
 
@@ -121,13 +129,15 @@ def storage_terms(
     forward_compute_s, backward_compute_s : (K,) float arrays, optional
         Kernel times of the reader, behind which communication may hide; none for a tied
         parameter and for all but the largest parameter of an operator.
+    readers : int
+        Number of operators that read it.
 
     Notes
     -----
     A scheme that names an axis on which the reader shards the tensor is impossible.
     """
     parts = [
-        _price(model, tensor, states, scheme, forward_compute_s, backward_compute_s)
+        _price(model, tensor, states, scheme, forward_compute_s, backward_compute_s, readers)
         for scheme in choices
     ]
     return StorageTerms(*(np.stack(column, axis=1) for column in zip(*parts, strict=True)))
@@ -154,7 +164,9 @@ class Traffic:
     step_forward: list[tuple[str, int, FloatArray]]
 
 
-def traffic(model: CostModel, tensor: Tensor, states: IntArray, scheme: Scheme) -> Traffic:
+def traffic(
+    model: CostModel, tensor: Tensor, states: IntArray, scheme: Scheme, readers: int = 1
+) -> Traffic:
     """The collectives of one scheme, in issue order; zero bytes where an axis needs none."""
     elements = local_parameter_elements(model, tensor, states)
     weight, _, _ = state_bytes(model)
@@ -184,11 +196,11 @@ def traffic(model: CostModel, tensor: Tensor, states: IntArray, scheme: Scheme) 
         case "zero1":
             return Traffic([], [], scatter + rest, gather)
         case "zero2":
-            return Traffic([], scatter, rest, gather)
+            return Traffic([], scatter * readers, rest, gather)
         case "zero3":
-            return Traffic(gather, gather + scatter, rest, [])
+            return Traffic(gather * readers, (gather + scatter) * readers, rest, [])
         case _:
-            return Traffic(gather, scatter, rest, [])
+            return Traffic(gather, scatter * readers, rest, [])
 
 
 def _seconds(model: CostModel, moves: list[tuple[str, int, FloatArray]], count: int) -> FloatArray:
@@ -205,13 +217,14 @@ def _price(
     scheme: Scheme,
     forward_compute_s: FloatArray | None,
     backward_compute_s: FloatArray | None,
+    readers: int,
 ) -> tuple[FloatArray, ...]:
     count = len(states)
     elements = local_parameter_elements(model, tensor, states)
     ranks = math.prod(model.mesh_shape[a] for a in scheme.axes)
     shard = np.ceil(elements / ranks)
     weight, gradient, state = state_bytes(model, tensor.requires_grad)
-    moves = traffic(model, tensor, states, scheme)
+    moves = traffic(model, tensor, states, scheme, readers)
     m = model.micro_batches
     kappa = max(
         (model.communication.kappa(a) for a, n in enumerate(model.mesh_shape) if n > 1), default=1.0
@@ -254,4 +267,6 @@ def _price(
         transient += elements * gradient
     impossible = np.any(states[:, list(scheme.axes)] >= 3, axis=1)
     time = np.where(impossible, np.inf, time)
-    return time, weights, gradients, optimizer, kept, transient
+    # Recomputing reads the parameter once more, unless it was kept since the forward pass.
+    again = m * exposed(behind_forward, moves.micro_forward if scheme.name == "zero3" else [])
+    return time, again, weights, gradients, optimizer, kept, transient

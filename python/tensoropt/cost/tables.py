@@ -301,10 +301,11 @@ class Tables:
         states, pairs = self.tied_states(group)
         costs = np.zeros((len(pairs), COLUMNS))
         tensor = self.graph.tensors[group.names[0]]
-        terms = storage_terms(self.model, tensor, states, self.schemes)
+        terms = storage_terms(self.model, tensor, states, self.schemes, readers=len(group.readers))
         rows = np.array([row for row, _ in pairs])
         columns = np.array([self.schemes.index(scheme) for _, scheme in pairs])
         costs[:, TIME] = terms.time_s[rows, columns]
+        costs[:, RECOMPUTE_TIME] = terms.recompute_s[rows, columns]
         resident = terms.weight_bytes + terms.gradient_bytes + terms.optimizer_bytes
         costs[:, RESIDENT] = (resident + terms.kept_bytes)[rows, columns]
         costs[:, TRANSIENT] = terms.transient_bytes[rows, columns]
@@ -327,6 +328,7 @@ class Tables:
                 reader.backward_compute_s if rank == 0 else None,
             )
             costs[0, :, :, TIME] += terms.time_s.T
+            costs[0, :, :, RECOMPUTE_TIME] += terms.recompute_s.T
             resident = terms.weight_bytes + terms.gradient_bytes + terms.optimizer_bytes
             costs[0, :, :, RESIDENT] += (resident + terms.kept_bytes).T
             costs[0, :, :, TRANSIENT] += terms.transient_bytes.T

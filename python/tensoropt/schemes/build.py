@@ -196,9 +196,7 @@ class _Builder:
             for zero in ("", "ZeRO-1") if axes.data else ("",):
                 yield _Option(zero, sequence)
 
-    def build(
-        self, mesh: Mesh, axes: _Axes, option: _Option
-    ) -> tuple[Assignment, tuple[str, ...]]:
+    def build(self, mesh: Mesh, axes: _Axes, option: _Option) -> tuple[Assignment, tuple[str, ...]]:
         """Make an assignment and say what fell back to replicated.
 
         Raises
@@ -227,7 +225,7 @@ class _Builder:
             if option.sequence:
                 base = tensor
                 tensor = self._group("sequence", size)
-                if tensor.labels == base.labels:
+                if self.graph.tokens_per_sample is None or tensor.labels == base.labels:
                     raise ShardingError(f"no sequence that splits {size} ways")
             groups.append((axes.tensor, tensor))
         operators = self._operators(mesh, groups)
@@ -292,9 +290,7 @@ class _Builder:
             elif link.source.kind == "tensor" or link.tensor in tied:
                 position = int(link.target.key)
                 rule = self.decisions.rules[position]
-                state = operand_state(
-                    rule, link.operand, operators[position], tensor.requires_grad
-                )
+                state = operand_state(rule, link.operand, operators[position], tensor.requires_grad)
                 read.setdefault(link.tensor, []).append(state)
         states = {}
         for name, readers in read.items():
