@@ -1,0 +1,583 @@
+"""What one device runs in one iteration under an assignment: events in order, and buffers.
+
+The forward pass in the order of the graph, then the backward pass in reverse, with recomputed
+blocks run forward once more before their backward pass; then the optimizer. Every kernel and every
+collective is an event; every tensor that takes memory is a buffer, allocated at one event and freed
+after its last use. ``liveness`` replays the buffers, ``schedule`` re-times the events.
+
+One micro-batch is spelled out (events that happen once an iteration are marked). With several
+micro-batches the program is that of a later one, whose gradients already lie there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_parts
+from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts
+from tensoropt.sharding.decisions import Conversion
+
+__all__ = ["Buffer", "Event", "Program", "build_program"]
+
+
+@dataclass(slots=True)
+class Event:
+    """A kernel or a collective.
+
+    Parameters
+    ----------
+    kind : str
+        ``kernel``, ``slice`` (free), or the kind of a collective.
+    phase : str
+        ``forward``, ``recompute``, ``backward`` or ``step``.
+    subject : str
+        Operator, tensor or parameter.
+    seconds : float
+        Alone.
+    axis : int
+        Mesh axis of a collective, -1 for a kernel.
+    nbytes : float
+        Of a collective.
+    needs : tuple of int
+        Events whose results it reads.
+    when : str
+        ``every`` micro-batch, or only in the ``first`` or the ``last`` one, or ``after`` them.
+    why : str
+        What a collective is for, as in ``CollectiveUse``.
+    """
+
+    kind: str
+    phase: str
+    subject: str
+    seconds: float
+    axis: int = -1
+    nbytes: float = 0.0
+    needs: tuple[int, ...] = ()
+    when: str = "every"
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Memory from one event to another, both included.
+
+    Parameters
+    ----------
+    name : str
+        Tensor, parameter or operator.
+    part : str
+        What of it, e.g. ``activation``, ``gradient`` or ``gathered weight``.
+    nbytes : float
+    start, stop : int
+        Positions of events.
+    """
+
+    name: str
+    part: str
+    nbytes: float
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Events in the order in which they are issued, and buffers.
+
+    Attributes
+    ----------
+    events : list of Event
+    buffers : list of Buffer
+        What lies there for the whole iteration reaches from 0 to the last event.
+    micro_batches : int
+    """
+
+    events: list[Event]
+    buffers: list[Buffer]
+    micro_batches: int
+
+
+def build_program(parts: Parts, assignment: Assignment) -> Program:
+    """Walk the graph forward and backward under an assignment.
+
+    Parameters
+    ----------
+    parts : Parts
+        Prices; of the mesh and micro-batches of the assignment.
+    assignment : Assignment
+
+    Raises
+    ------
+    ShardingError
+        If the assignment is illegal.
+    """
+    return _Walk(parts, assignment).program()
+
+
+@dataclass(slots=True)
+class _Again:
+    """How to gather once more what was not kept."""
+
+    source: _Value
+    part: ConversionPart
+    tensor: str
+    found: _Value | None = None
+
+
+@dataclass(slots=True)
+class _Value:
+    """A tensor in some layout: where its bytes lie and which events made it.
+
+    ``buffer`` is ``None`` for what takes no memory of its own (parameters, whose memory is counted
+    with their state). Views of one tensor share one value.
+    """
+
+    buffer: Buffer | None = None
+    ready: tuple[int, ...] = ()
+    again: _Again | None = None
+
+
+@dataclass(slots=True)
+class _Weights:
+    """The parameters of one operator; what is gathered of them at the moment."""
+
+    entries: list[tuple[str, ParameterPart]] = field(default_factory=list)
+    gathered: list[_Value] | None = None
+
+
+Step = tuple[str, int]
+
+
+class _Walk:
+    """Emits events; remembers where every tensor lies."""
+
+    def __init__(self, parts: Parts, assignment: Assignment) -> None:
+        self.parts = parts
+        self.graph = parts.graph
+        self.rules = parts.decisions.rules
+        self.assignment = assignment
+        self.m = assignment.micro_batches
+        self.operators = operator_parts(parts, assignment)
+        self.events: list[Event] = []
+        self.kernels: list[int] = []
+        self.buffers: list[Buffer] = []
+        self.into: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
+        self.out_of: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
+        for link, part in conversion_parts(parts, assignment, self.operators):
+            if link.target.kind == "operator":
+                self.into[int(link.target.key)].append((link, part))
+            if link.source.kind == "operator":
+                self.out_of[int(link.source.key)].append((link, part))
+        # Where tensors lie: results as operators leave them, tensors at their own nodes, operands
+        # as operators read them, what else an operator keeps; and their gradients.
+        self.results: dict[tuple[int, int], _Value] = {}
+        self.nodes: dict[str, _Value] = {}
+        self.operands: dict[tuple[int, int], _Value] = {}
+        self.extras: dict[int, _Value] = {}
+        self.gradients: dict[tuple[int, int], _Value] = {}
+        self.node_gradients: dict[str, _Value] = {}
+        self.weights: dict[int, _Weights] = defaultdict(_Weights)
+        self.readers_left: dict[str, int] = {}
+        self.readers: dict[str, int] = {}
+        self.updated: dict[str, tuple[int, ...]] = {}
+        self.kept: dict[str, _Value] = {}
+        self.lasting: dict[str, Buffer | None] = {}
+        self.contributions: dict[str, list[int]] = defaultdict(list)
+
+    def program(self) -> Program:
+        self._load_parameters()
+        order = list(self.rules)
+        self._pass([("forward", p) for p in order])
+        self._pass(self._backward_steps(order))
+        self._optimize()
+        last = len(self.events) - 1
+        for buffer in self.buffers:
+            buffer.stop = last if buffer.stop < 0 else buffer.stop
+        return Program(self.events, self.buffers, self.m)
+
+    def _backward_steps(self, order: Sequence[int]) -> list[Step]:
+        """Operators in reverse; a recomputed block is run forward first."""
+        blocks = self.graph.blocks
+        redone = {
+            p: block
+            for block, redo in zip(blocks, self.assignment.recompute, strict=True)
+            if redo
+            for p in range(block.start, block.stop)
+        }
+        steps: list[Step] = []
+        entered = None
+        for position in reversed(order):
+            block = redone.get(position)
+            if block is not None and block is not entered:
+                inside = [p for p in order if block.start <= p < block.stop]
+                steps += [("recompute", p) for p in inside]
+            entered = block
+            if self.operators[position].trained:
+                steps.append(("backward", position))
+        return steps
+
+    def _pass(self, steps: Sequence[Step]) -> None:
+        """Run steps; weights kept in pieces are gathered one such operator ahead."""
+        gathering = [step for step in steps if self._has_gathers(*step)]
+        upcoming = iter(gathering)
+        ahead = next(upcoming, None)
+        for step in steps:
+            phase, position = step
+            weights = self.weights[position]
+            if step == ahead and weights.gathered is None:
+                self._gather(position, phase)
+            if step == ahead:
+                ahead = next(upcoming, None)
+                if ahead is not None and self.weights[ahead[1]].gathered is None:
+                    self._gather(ahead[1], ahead[0])
+            if phase == "backward":
+                self._backward(position)
+            else:
+                self._forward(position, phase)
+            weights.gathered = None
+
+    # Emitting.
+
+    def _emit(
+        self,
+        kind: str,
+        phase: str,
+        subject: str,
+        seconds: float,
+        needs: Sequence[int],
+        when: str = "every",
+    ) -> int:
+        self.events.append(
+            Event(kind, phase, subject, seconds, needs=tuple(sorted(set(needs))), when=when)
+        )
+        if kind == "kernel":
+            self.kernels.append(len(self.events) - 1)
+        return len(self.events) - 1
+
+    def _collective(
+        self,
+        move: Move,
+        phase: str,
+        subject: str,
+        why: str,
+        needs: Sequence[int],
+        when: str = "every",
+    ) -> int:
+        needed = tuple(sorted(set(needs)))
+        self.events.append(
+            Event(
+                move.kind, phase, subject, move.seconds, move.axis, move.nbytes, needed, when, why
+            )
+        )
+        return len(self.events) - 1
+
+    def _allocate(self, name: str, part: str, nbytes: float, start: int) -> Buffer | None:
+        if nbytes <= 0:
+            return None
+        buffer = Buffer(name, part, nbytes, start, start)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _lasting(self, name: str, part: str, nbytes: float, start: int = 0) -> Buffer | None:
+        """Memory that lies there to the end."""
+        buffer = self._allocate(name, part, nbytes, start)
+        if buffer is not None:
+            buffer.stop = -1
+        return buffer
+
+    @staticmethod
+    def _use(value: _Value, event: int) -> None:
+        if value.buffer is not None and 0 <= value.buffer.stop < event:
+            value.buffer.stop = event
+
+    def _convert(
+        self,
+        moves: Sequence[Move],
+        value: _Value,
+        name: str,
+        part: str,
+        phase: str,
+        sizes: tuple[float, float],
+    ) -> _Value:
+        """Run collectives one after the other on a tensor, from one local size to another."""
+        size, final = sizes
+        for move in moves:
+            event = self._collective(move, phase, name, "redistribution", value.ready)
+            self._use(value, event)
+            value = _Value(self._allocate(name, part, move.local_bytes, event), (event,))
+            size = move.local_bytes
+        if size != final:
+            event = self._emit("slice", phase, name, 0.0, value.ready)
+            self._use(value, event)
+            value = _Value(self._allocate(name, part, final, event), (event,))
+        return value
+
+    # Parameters.
+
+    def _load_parameters(self) -> None:
+        """Place what stays, and gather weights that the last step updated in pieces."""
+        for position, part in self.operators.items():
+            name = self.graph.operators[position].name
+            self._lasting(name, "buffers", part.buffer_bytes)
+        tied = {g.names[0]: g.readers for g in self.parts.decisions.groups if len(g.readers) > 1}
+        for name, position, part in parameter_parts(self.parts, self.assignment, self.operators):
+            self._lasting(name, "weight", part.weight_bytes)
+            self._lasting(name, "optimizer state", part.optimizer_bytes)
+            if self.m > 1:
+                self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes)
+            needs: tuple[int, ...] = ()
+            for move in part.step_forward:
+                needs = (self._collective(move, "step", name, "parameter gather", needs, "first"),)
+            self.updated[name] = needs
+            readers = [position] if position is not None else [p for p, _ in tied[name]]
+            self.readers[name] = len(readers)
+            distinct = list(dict.fromkeys(readers))
+            self.readers_left[name] = sum(self.operators[p].trained for p in distinct)
+            for reader in distinct:
+                self.weights[reader].entries.append((name, part))
+
+    def _has_gathers(self, phase: str, position: int) -> bool:
+        return any(self._gathers(n, p, phase) for n, p in self.weights[position].entries)
+
+    def _gathers(self, name: str, part: ParameterPart, phase: str) -> Sequence[Move]:
+        """Gathers that one reader issues in a phase."""
+        if part.kept_bytes:
+            return () if name in self.kept or phase != "forward" else part.forward
+        moves = part.backward if phase == "backward" else part.forward
+        gathers = [m for m in moves if m.kind == "all_gather"]
+        return gathers[: len(gathers) // self.readers[name]]
+
+    def _gather(self, position: int, phase: str) -> None:
+        """Gather the weights of an operator that are kept in pieces."""
+        weights = self.weights[position]
+        weights.gathered = []
+        # It may start when the last kernel issued does: when the one before that is through.
+        started = self.kernels[-2:-1]
+        for name, part in weights.entries:
+            needs: Sequence[int] = [*started, *self.updated[name]]
+            value = _Value()
+            for move in self._gathers(name, part, phase):
+                event = self._collective(move, phase, name, "parameter gather", needs)
+                self._use(value, event)
+                buffer = self._allocate(name, "gathered weight", move.local_bytes, event)
+                value = _Value(buffer, (event,))
+                needs = (event,)
+            if value.ready:
+                weights.gathered.append(value)
+                if part.kept_bytes:
+                    self.kept[name] = value
+
+    def _read_weights(self, position: int) -> list[_Value]:
+        """Weights of an operator as it reads them; waits for what the last step updated."""
+        weights = self.weights[position]
+        found = list(weights.gathered or [])
+        for name, _ in weights.entries:
+            found.append(_Value(None, self.updated[name]))
+            if name in self.kept:
+                found.append(self.kept[name])
+        return found
+
+    # Forward.
+
+    def _forward(self, position: int, phase: str) -> None:
+        part = self.operators[position]
+        rule = self.rules[position]
+        operator = self.graph.operators[position]
+        values = self._read_weights(position)
+        for link, conversion in self.into[position]:
+            value = self._arrive(link, conversion, phase)
+            self.operands[position, link.operand] = value
+            values.append(value)
+        if rule.alias:
+            shared = self.operands.get((position, 0)) or _Value(
+                next((v.buffer for v in values if v.buffer), None),
+                tuple(e for v in values for e in v.ready),
+            )
+            for output in range(len(operator.outputs)):
+                self.results[position, output] = shared
+        else:
+            self._kernel(position, part, values, phase)
+        inside = self.parts.decisions.block_of
+        for link, conversion in self.out_of[position]:
+            if link.target.kind == "tensor":
+                if phase == "recompute" and link.target not in inside:
+                    continue
+                self.nodes[link.tensor] = self._arrive(link, conversion, phase)
+
+    def _kernel(
+        self, position: int, part: OperatorPart, values: Sequence[_Value], phase: str
+    ) -> None:
+        operator = self.graph.operators[position]
+        needs = [e for v in values for e in v.ready]
+        event = self._emit("kernel", phase, operator.name, part.forward_s, needs)
+        for value in values:
+            self._use(value, event)
+        for operand, tensor in enumerate(self.graph.operands(operator)):
+            if tensor is not None and tensor.kind == "input":
+                self._allocate(tensor.name, "input", part.operand_bytes[operand], event)
+        ready = event
+        for move in part.forward_moves:
+            ready = self._collective(move, phase, operator.name, "inside operator", (ready,))
+        for output, name in enumerate(operator.outputs):
+            buffer = self._allocate(name, "activation", part.result_bytes[output], event)
+            self.results[position, output] = _Value(buffer, (ready,))
+        if part.saved_bytes:
+            buffer = self._allocate(operator.name, "saved for backward", part.saved_bytes, event)
+            self.extras[position] = _Value(buffer, (event,))
+
+    def _arrive(self, link: Conversion, part: ConversionPart, phase: str) -> _Value:
+        """Bring a tensor to where it is read."""
+        source = _Value()
+        if link.source.kind == "operator":
+            source = self.results[int(link.source.key), link.output]
+        elif link.source.kind == "tensor":
+            source = self.nodes[link.tensor]
+        if part.same:
+            return source
+        sizes = (part.source_bytes, part.target_bytes)
+        value = self._convert(part.forward, source, link.tensor, "activation", phase, sizes)
+        if part.regathered:
+            value.again = _Again(source, part, link.tensor)
+        return value
+
+    # Backward.
+
+    def _backward(self, position: int) -> None:
+        part = self.operators[position]
+        rule = self.rules[position]
+        operator = self.graph.operators[position]
+        incoming = self._result_gradients(position)
+        if rule.alias:
+            outgoing = self._view_gradients(position, incoming)
+        else:
+            values = [self._saved(self.operands.get((position, o))) for o in rule.saved_inputs]
+            values += [self._saved(self.results.get((position, o))) for o in rule.saved_outputs]
+            values += [self.extras.get(position, _Value()), *incoming]
+            values += self._read_weights(position)
+            needs = [e for v in values for e in v.ready]
+            event = self._emit("kernel", "backward", operator.name, part.backward_s, needs)
+            for value in values:
+                self._use(value, event)
+            ready = event
+            for move in part.backward_moves:
+                ready = self._collective(
+                    move, "backward", operator.name, "inside operator", (ready,)
+                )
+            outgoing = {}
+            for link, _ in self.into[position]:
+                if self.graph.tensors[link.tensor].requires_grad:
+                    nbytes = part.operand_bytes[link.operand]
+                    buffer = None
+                    if link.source.kind != "parameter":
+                        buffer = self._allocate(link.tensor, "gradient", nbytes, event)
+                    outgoing[link.operand] = _Value(buffer, (ready,))
+            self._weight_gradients(position, event)
+        for link, conversion in self.into[position]:
+            if link.operand in outgoing:
+                self._send_back(link, conversion, outgoing[link.operand])
+
+    def _saved(self, value: _Value | None) -> _Value:
+        """What was kept for backward; gathered again if only its shard was."""
+        if value is None:
+            return _Value()
+        if value.again is None:
+            return value
+        if value.again.found is None:
+            part = value.again.part
+            sizes = (part.source_bytes, part.target_bytes)
+            value.again.found = self._convert(
+                part.forward,
+                value.again.source,
+                value.again.tensor,
+                "activation",
+                "backward",
+                sizes,
+            )
+        return value.again.found
+
+    def _result_gradients(self, position: int) -> list[_Value]:
+        """Gradients of an operator's results, as far as somebody asked for them."""
+        for link, conversion in self.out_of[position]:
+            if link.target.kind == "tensor" and link.tensor in self.node_gradients:
+                value = self.node_gradients.pop(link.tensor)
+                self.gradients[position, link.output] = self._convert_back(link, conversion, value)
+        outputs = range(len(self.graph.operators[position].outputs))
+        found = [self.gradients.pop((position, o), None) for o in outputs]
+        return [value for value in found if value is not None]
+
+    def _view_gradients(self, position: int, incoming: Sequence[_Value]) -> dict[int, _Value]:
+        """A view's gradient is a view; part of a tensor leaves zeros elsewhere."""
+        part = self.operators[position]
+        if not incoming:
+            return {}
+        if len(incoming) == 1 and part.result_bytes[0] == part.operand_bytes[0]:
+            return {0: incoming[0]}
+        name = self.graph.operators[position].inputs[0]
+        needs = [e for v in incoming for e in v.ready]
+        event = self._emit("slice", "backward", name, 0.0, needs)
+        for value in incoming:
+            self._use(value, event)
+        buffer = self._allocate(name, "gradient", part.operand_bytes[0], event)
+        if self.weights[position].entries:
+            self._weight_gradients(position, event)
+        return {0: _Value(buffer, (event,))}
+
+    def _convert_back(self, link: Conversion, part: ConversionPart, value: _Value) -> _Value:
+        sizes = (part.target_bytes, part.source_bytes)
+        return self._convert(part.backward, value, link.tensor, "gradient", "backward", sizes)
+
+    def _send_back(self, link: Conversion, part: ConversionPart, value: _Value) -> None:
+        """Bring a gradient to where its tensor came from; gradients of several readers add up."""
+        value = self._convert_back(link, part, value)
+        if link.source.kind == "operator":
+            self.gradients[int(link.source.key), link.output] = value
+        elif link.source.kind == "tensor":
+            before = self.node_gradients.get(link.tensor)
+            if before is not None:
+                event = self._emit(
+                    "slice", "backward", link.tensor, 0.0, (*before.ready, *value.ready)
+                )
+                self._use(before, event)
+                self._use(value, event)
+                value = _Value(before.buffer or value.buffer, (event,))
+            self.node_gradients[link.tensor] = value
+
+    # Gradients of parameters, and the step.
+
+    def _weight_gradients(self, position: int, event: int) -> None:
+        """Scatter, add up and synchronize the gradients of an operator's parameters."""
+        for name, part in self.weights[position].entries:
+            if not self.graph.tensors[name].requires_grad:
+                continue
+            sharded = self.assignment.schemes[name].name in ("zero2", "zero3", "zero3_keep")
+            scatters = [m for m in part.backward if m.kind == "reduce_scatter"]
+            ready = event
+            first = name not in self.lasting
+            if sharded or not first:
+                # The gradient of one micro-batch, in the dtype of the parameter.
+                nbytes = part.local_bytes if self.m > 1 else part.whole_gradient_bytes
+                whole = _Value(self._allocate(name, "whole gradient", nbytes, event), (event,))
+                for move in scatters[: len(scatters) // self.readers[name]]:
+                    ready = self._collective(move, "backward", name, "gradient sync", (ready,))
+                    self._use(whole, ready)
+            if first:
+                self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes, ready)
+            elif part.accumulate_s:
+                each = part.accumulate_s / (self.m * max(self.readers[name], 1))
+                ready = self._emit("kernel", "backward", name, each, (ready,))
+            self.contributions[name].append(ready)
+            self.readers_left[name] -= 1
+            if self.readers_left[name] == 0:
+                needs: Sequence[int] = self.contributions[name]
+                for move in part.step_backward:
+                    needs = (self._collective(move, "step", name, "gradient sync", needs, "last"),)
+                self.contributions[name] = list(needs)
+
+    def _optimize(self) -> None:
+        """One fused update of all parameters, when all gradients are complete."""
+        found = [entry for w in self.weights.values() for entry in w.entries]
+        seconds = sum(part.optimizer_s for part in dict(found).values())
+        needs = [e for name in self.contributions for e in self.contributions[name]]
+        self._emit("kernel", "step", "optimizer", seconds, needs, "after")
