@@ -82,10 +82,12 @@ lint-python: $(VENV)/.dev-requirements $(VENV)/.native
 # With the feature python the tests link against libpython, which some systems ship only in a
 # development package. No Rust test calls into Python, so where it is missing the crate is built the
 # way an extension module is, with those symbols left open.
+OPEN_SYMBOLS = $(if $(shell $(BIN)/python tools/libpython.py),PYO3_BUILD_EXTENSION_MODULE=1)
+
 test-rust: | $(BIN)/python
 	$(CARGO) test --quiet --locked
-	open=$$($(BIN)/python tools/libpython.py); \
-	env $${open:+PYO3_BUILD_EXTENSION_MODULE=$$open} $(CARGO) test --quiet --locked --features python --lib --doc
+	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --lib
+	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --doc
 
 test-python: $(VENV)/.dev-requirements $(VENV)/.native
 	$(BIN)/python -m pytest
