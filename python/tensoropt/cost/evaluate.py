@@ -156,7 +156,7 @@ def parameter_parts(
         if len(group.readers) > 1:
             name = group.names[0]
             state, scheme = assignment.tensors[name], assignment.schemes[name]
-            readers = len(group.readers)
+            readers = len({p for p, _ in group.readers})
             yield name, None, parts.parameter(name, state, scheme, readers=readers)
             continue
         position = group.readers[0][0]

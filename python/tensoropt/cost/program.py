@@ -184,6 +184,7 @@ class _Walk:
         self.updated: dict[str, tuple[int, ...]] = {}
         self.kept: dict[str, _Value] = {}
         self.lasting: dict[str, Buffer | None] = {}
+        self.complete: list[tuple[str, ParameterPart, int, float]] = []
         self.contributions: dict[str, list[int]] = defaultdict(list)
 
     def program(self) -> Program:
@@ -317,12 +318,12 @@ class _Walk:
     # Parameters.
 
     def _load_parameters(self) -> None:
-        """Place what stays, and gather weights that the last step updated in pieces."""
-        for position, part in self.operators.items():
+        """Place what stays, and note who reads which parameter."""
+        for position, operator in self.operators.items():
             name = self.graph.operators[position].name
-            self._lasting(name, "buffers", part.buffer_bytes)
+            self._lasting(name, "buffers", operator.buffer_bytes)
         tied = {g.names[0]: g.readers for g in self.parts.decisions.groups if len(g.readers) > 1}
-        for name, position, part in parameter_parts(self.parts, self.assignment, self.operators):
+        for name, reader, part in parameter_parts(self.parts, self.assignment, self.operators):
             self._lasting(name, "weight", part.weight_bytes)
             self._lasting(name, "optimizer state", part.optimizer_bytes)
             if self.m > 1:
@@ -331,15 +332,18 @@ class _Walk:
             for move in part.step_forward:
                 needs = (self._collective(move, "step", name, "parameter gather", needs, "first"),)
             self.updated[name] = needs
-            readers = [position] if position is not None else [p for p, _ in tied[name]]
-            self.readers[name] = len(readers)
+            readers = [reader] if reader is not None else [p for p, _ in tied[name]]
             distinct = list(dict.fromkeys(readers))
+            self.readers[name] = len(distinct)
             self.readers_left[name] = sum(self.operators[p].trained for p in distinct)
-            for reader in distinct:
-                self.weights[reader].entries.append((name, part))
+            for position in distinct:
+                self.weights[position].entries.append((name, part))
 
     def _has_gathers(self, phase: str, position: int) -> bool:
-        return any(self._gathers(n, p, phase) for n, p in self.weights[position].entries)
+        return any(
+            self._gathers(name, part, phase) or (phase == "forward" and part.step_forward)
+            for name, part in self.weights[position].entries
+        )
 
     def _gathers(self, name: str, part: ParameterPart, phase: str) -> Sequence[Move]:
         """Gathers that one reader issues in a phase."""
@@ -356,7 +360,9 @@ class _Walk:
         # It may start when the last kernel issued does: when the one before that is through.
         started = self.kernels[-2:-1]
         for name, part in weights.entries:
-            needs: Sequence[int] = [*started, *self.updated[name]]
+            if phase == "forward" and not self.updated[name]:
+                self._gather_updated(name, part)
+            needs: Sequence[int] = started
             value = _Value()
             for move in self._gathers(name, part, phase):
                 event = self._collective(move, phase, name, "parameter gather", needs)
@@ -368,6 +374,13 @@ class _Walk:
                 weights.gathered.append(value)
                 if part.kept_bytes:
                     self.kept[name] = value
+
+    def _gather_updated(self, name: str, part: ParameterPart) -> None:
+        """Gather a weight that the last step updated in pieces, before its first use."""
+        needs: tuple[int, ...] = ()
+        for move in part.step_forward:
+            needs = (self._collective(move, "step", name, "parameter gather", needs, "first"),)
+        self.updated[name] = needs
 
     def _read_weights(self, position: int) -> list[_Value]:
         """Weights of an operator as it reads them; waits for what the last step updated."""
@@ -547,7 +560,11 @@ class _Walk:
     # Gradients of parameters, and the step.
 
     def _weight_gradients(self, position: int, event: int) -> None:
-        """Scatter, add up and synchronize the gradients of an operator's parameters."""
+        """Scatter, add up and synchronize the gradients of an operator's parameters.
+
+        What is scattered is added up one operator later, so as not to wait for it.
+        """
+        self._complete()
         for name, part in self.weights[position].entries:
             if not self.graph.tensors[name].requires_grad:
                 continue
@@ -562,11 +579,20 @@ class _Walk:
                 for move in scatters[: len(scatters) // self.readers[name]]:
                     ready = self._collective(move, "backward", name, "gradient sync", (ready,))
                     self._use(whole, ready)
+            seconds = 0.0
             if first:
                 self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes, ready)
-            elif part.accumulate_s:
-                each = part.accumulate_s / (self.m * max(self.readers[name], 1))
-                ready = self._emit("kernel", "backward", name, each, (ready,))
+            else:
+                seconds = part.accumulate_s / (self.m * self.readers[name])
+            self.complete.append((name, part, ready, seconds))
+            if not sharded:
+                self._complete()
+
+    def _complete(self) -> None:
+        """Add new gradients to those of earlier micro-batches; after the last one, reduce them."""
+        for name, part, ready, seconds in self.complete:
+            if seconds > 0:
+                ready = self._emit("kernel", "backward", name, seconds, (ready,))
             self.contributions[name].append(ready)
             self.readers_left[name] -= 1
             if self.readers_left[name] == 0:
@@ -574,9 +600,11 @@ class _Walk:
                 for move in part.step_backward:
                     needs = (self._collective(move, "step", name, "gradient sync", needs, "last"),)
                 self.contributions[name] = list(needs)
+        self.complete.clear()
 
     def _optimize(self) -> None:
         """One fused update of all parameters, when all gradients are complete."""
+        self._complete()
         found = [entry for w in self.weights.values() for entry in w.entries]
         seconds = sum(part.optimizer_s for part in dict(found).values())
         needs = [e for name in self.contributions for e in self.contributions[name]]

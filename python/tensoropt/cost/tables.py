@@ -301,7 +301,8 @@ class Tables:
         states, pairs = self.tied_states(group)
         costs = np.zeros((len(pairs), COLUMNS))
         tensor = self.graph.tensors[group.names[0]]
-        terms = storage_terms(self.model, tensor, states, self.schemes, readers=len(group.readers))
+        readers = len({p for p, _ in group.readers})
+        terms = storage_terms(self.model, tensor, states, self.schemes, readers=readers)
         rows = np.array([row for row, _ in pairs])
         columns = np.array([self.schemes.index(scheme) for _, scheme in pairs])
         costs[:, TIME] = terms.time_s[rows, columns]
