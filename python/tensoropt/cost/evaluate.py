@@ -74,6 +74,8 @@ class Evaluation:
     saved_by_tensor : dict of str to float
         Saved bytes by the tensor or operator that they belong to; what recomputed blocks save is
         left out.
+    state_by_parameter : dict of str to float
+        Weight, gradient and optimizer state of every parameter.
     """
 
     time_s: float
@@ -87,6 +89,7 @@ class Evaluation:
     transient_bytes: float
     collectives: tuple[CollectiveUse, ...]
     saved_by_tensor: dict[str, float]
+    state_by_parameter: dict[str, float]
 
     @property
     def resident_bytes(self) -> float:
@@ -204,6 +207,7 @@ class _Sum:
         self.weight = self.gradient = self.optimizer = self.buffers = 0.0
         self.saved = self.transient = 0.0
         self.saved_by: dict[str, float] = {}
+        self.state_by: dict[str, float] = {}
         blocks = len(parts.graph.blocks)
         self.block_saved = [0.0] * blocks
         self.block_transient = [0.0] * blocks
@@ -241,6 +245,7 @@ class _Sum:
                 for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self.uses.items()
             ),
             self.saved_by,
+            self.state_by,
         )
 
     def _add_operator(self, position: int, part: OperatorPart) -> None:
@@ -287,6 +292,7 @@ class _Sum:
         self.weight += part.weight_bytes
         self.gradient += part.gradient_bytes
         self.optimizer += part.optimizer_bytes
+        self.state_by[name] = part.weight_bytes + part.gradient_bytes + part.optimizer_bytes
         if part.kept_bytes:
             self._save(None, name, part.kept_bytes)
         own = part.accumulate_s + part.optimizer_s

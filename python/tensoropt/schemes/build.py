@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensoropt.cluster import Mesh
 from tensoropt.cost.assignment import (
@@ -18,6 +18,7 @@ from tensoropt.cost.assignment import (
 )
 from tensoropt.cost.parts import Keepers
 from tensoropt.cost.storage import Scheme
+from tensoropt.cost.tables import Tables
 from tensoropt.errors import ShardingError
 from tensoropt.graph import Graph
 from tensoropt.schemes.labels import (
@@ -31,7 +32,7 @@ from tensoropt.sharding.decisions import Conversion, Decisions
 from tensoropt.sharding.dims import DimClasses, dim_classes
 from tensoropt.sharding.layouts import STATE_PR, STATE_RP, STATE_RR
 
-__all__ = ["LeftOut", "NamedScheme", "Schemes", "named_schemes"]
+__all__ = ["LeftOut", "NamedScheme", "SchemeBuilder", "Schemes", "named_schemes"]
 
 ZERO = {"": "ddp", "ZeRO-1": "zero1", "ZeRO-2": "zero2", "ZeRO-3": "zero3"}
 
@@ -80,51 +81,28 @@ class Schemes:
 
 
 def named_schemes(
-    decisions: Mapping[int, Decisions],
-    meshes: Sequence[Mesh],
-    recompute: Sequence[bool] = (False,),
-) -> Schemes:
-    """Build every named scheme on every mesh that serves it best.
-
-    Data parallel with ZeRO-1, 2 and 3; Megatron tensor parallel of every size the meshes offer, the
-    fast links first, with data parallel on the other axes, with and without sequence parallel, and
-    with and without ZeRO-1 over the data axes; expert parallel where experts are dispatched. A
-    scheme that treats two axes of one level alike is built on the mesh that has them as one axis
-    only: the same division of the work, with fewer and larger collectives.
+    tables: Tables, classes: DimClasses | None = None, *, recompute: Sequence[bool] | None = None
+) -> list[tuple[str, Assignment]]:
+    """Build every named scheme on the mesh of some tables, which are not otherwise looked at.
 
     Parameters
     ----------
-    decisions : mapping of int to Decisions
-        By number of micro-batches: of the graph of one micro-batch.
-    meshes : sequence of Mesh
-    recompute : sequence of bool
-        Whether to recompute no block, all blocks, or both variants.
+    tables : Tables
+    classes : DimClasses, optional
+        Of the graph; found if not given.
+    recompute : sequence of bool, optional
+        Whether to recompute no block, all blocks, or both; default: no block, and all blocks too if
+        the tables allow it.
 
     Returns
     -------
-    Schemes
-        In a fixed order.
+    list of (str, Assignment)
     """
-    schemes: list[NamedScheme] = []
-    left_out: list[LeftOut] = []
-    for m, found in decisions.items():
-        builder = _Builder(found, m)
-        for mesh in meshes:
-            for name, axes in _divisions(mesh):
-                for option in builder.options(axes):
-                    title = option.title(name)
-                    try:
-                        made = builder.build(mesh, axes, option)
-                    except ShardingError as error:
-                        left_out.append(LeftOut(title, mesh, m, str(error)))
-                        continue
-                    assignment, notes = made
-                    redo = recompute if found.graph.blocks else recompute[:1]
-                    for flag in redo:
-                        blocks = (flag,) * len(found.graph.blocks)
-                        chosen = _with_recompute(assignment, blocks)
-                        schemes.append(NamedScheme(title, chosen, notes))
-    return Schemes(tuple(schemes), tuple(left_out))
+    if recompute is None:
+        recompute = (False, True) if tables.recomputable else (False,)
+    builder = SchemeBuilder(tables.decisions, tables.model.micro_batches, classes)
+    found = builder.on(tables.model.mesh, recompute).schemes
+    return [(scheme.name, scheme.assignment) for scheme in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +150,66 @@ def _divisions(mesh: Mesh) -> Iterator[tuple[str, _Axes]]:
             yield name, _Axes(data, tensor)
 
 
-class _Builder:
-    """Builds assignments of one graph; labels of a group are found once for each size."""
+class SchemeBuilder:
+    """Builds the named schemes of one graph; what does not depend on the mesh is found once.
 
-    def __init__(self, decisions: Decisions, micro_batches: int) -> None:
+    Data parallel with ZeRO-1, 2 and 3; Megatron tensor parallel of every size the mesh offers, the
+    fast links first, with data parallel on the other axes, with and without sequence parallel, and
+    with and without ZeRO-1 over the data axes; expert parallel where experts are dispatched. A
+    scheme that treats two axes of one level alike is built on meshes that have them as one axis
+    only: the same division of the work, with fewer and larger collectives.
+
+    Parameters
+    ----------
+    decisions : Decisions
+        Of the graph of one micro-batch.
+    micro_batches : int
+    classes : DimClasses, optional
+        Of the graph; found if not given.
+    """
+
+    def __init__(
+        self, decisions: Decisions, micro_batches: int, classes: DimClasses | None = None
+    ) -> None:
         self.decisions = decisions
         self.graph: Graph = decisions.graph
         self.micro_batches = micro_batches
-        self.classes: DimClasses = dim_classes(self.graph, decisions.rules)
+        self.classes = classes or dim_classes(self.graph, decisions.rules)
         self.keepers = Keepers(decisions, recomputable=False)
         self.has_experts = any(o.family == "moe_dispatch" for o in self.graph.operators)
         self._labels: dict[tuple[str, int], GroupLabels] = {}
 
-    def options(self, axes: _Axes) -> Iterator[_Option]:
+    def on(self, mesh: Mesh, recompute: Sequence[bool] = (False,)) -> Schemes:
+        """Build every scheme that a mesh serves best.
+
+        Parameters
+        ----------
+        mesh : Mesh
+        recompute : sequence of bool
+            Whether to recompute no block, all blocks, or both variants.
+
+        Returns
+        -------
+        Schemes
+            In a fixed order.
+        """
+        schemes: list[NamedScheme] = []
+        left_out: list[LeftOut] = []
+        blocks = len(self.graph.blocks)
+        for name, axes in _divisions(mesh):
+            for option in self._options(axes):
+                title = option.title(name)
+                try:
+                    assignment, notes = self._build(mesh, axes, option)
+                except ShardingError as error:
+                    left_out.append(LeftOut(title, mesh, self.micro_batches, str(error)))
+                    continue
+                for redo in recompute if blocks else recompute[:1]:
+                    chosen = replace(assignment, recompute=(redo,) * blocks)
+                    schemes.append(NamedScheme(title, chosen, notes))
+        return Schemes(tuple(schemes), tuple(left_out))
+
+    def _options(self, axes: _Axes) -> Iterator[_Option]:
         if not axes.tensor:
             for zero in ZERO if axes.data else [""]:
                 yield _Option(zero)
@@ -196,7 +221,9 @@ class _Builder:
             for zero in ("", "ZeRO-1") if axes.data else ("",):
                 yield _Option(zero, sequence)
 
-    def build(self, mesh: Mesh, axes: _Axes, option: _Option) -> tuple[Assignment, tuple[str, ...]]:
+    def _build(
+        self, mesh: Mesh, axes: _Axes, option: _Option
+    ) -> tuple[Assignment, tuple[str, ...]]:
         """Make an assignment and say what fell back to replicated.
 
         Raises
@@ -365,15 +392,3 @@ def _agree(readers: Sequence[int], produced: int, trained: bool) -> int:
 
 def _parts(mesh: Mesh, state: State) -> int:
     return math.prod(n for n, digit in zip(mesh.shape, state, strict=True) if digit >= 3)
-
-
-def _with_recompute(assignment: Assignment, blocks: tuple[bool, ...]) -> Assignment:
-    return Assignment(
-        assignment.mesh,
-        assignment.micro_batches,
-        blocks,
-        assignment.operators,
-        assignment.tensors,
-        assignment.schemes,
-        assignment.regathered,
-    )
