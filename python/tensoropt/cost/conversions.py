@@ -54,7 +54,7 @@ class ConversionTerms:
     saved_bytes : float array
         Charged when the converted copy is kept.
     transient_bytes : float array
-        Source, target and what is met between them.
+        Source, target and what is met between them, for the tensor or for its gradient.
     regather_saved_bytes, regather_transient_bytes : float arrays
         When it is gathered again in the backward pass, which costs ``forward_s`` once more.
     regather : bool array
@@ -104,11 +104,14 @@ def conversion_terms(
     there, gradient_there = (moves.space.positions(d) for d in split_states(target))
     forward = _between(moves, here, there)
     backward = np.zeros_like(forward)
-    buffer = _pick(moves.buffer_bytes, here, there)
+    beside = _pick(moves.buffer_bytes, here, there)
+    beside_back = np.zeros_like(forward)
+    same_back = np.ones_like(forward, bool)
     if tensor.requires_grad:
         back = model.redistribution(tensor, dims, into_partial=from_shared)
         backward = _between(back, gradient_there, gradient_here).T
-        buffer = np.maximum(buffer, _pick(back.buffer_bytes, gradient_there, gradient_here).T)
+        beside_back = _pick(back.buffer_bytes, gradient_there, gradient_here).T
+        same_back = gradient_here[:, None] == gradient_there[None, :]
     local_source = np.where(here >= 0, moves.local_bytes[here], 0.0)[:, None]
     local_target = np.where(there >= 0, moves.local_bytes[there], 0.0)[None, :]
     same = here[:, None] == there[None, :]
@@ -116,7 +119,8 @@ def conversion_terms(
     stays = own * local_source * float(saving.producer or saving.reader)
     moved = own * local_source * float(saving.producer) + local_target * float(saving.reader)
     saved = np.where(same, stays, moved)
-    transient = np.where(same, 0.0, local_source + np.maximum(local_target, buffer))
+    need_back = np.where(same_back, 0.0, local_target + beside_back)
+    transient = np.maximum(np.where(same, 0.0, local_source + beside), need_back)
     partial = np.any(split_states(source)[0] == PARTIAL, axis=1)[:, None]
     regather = (
         (~same)
@@ -133,7 +137,7 @@ def conversion_terms(
         saved,
         transient,
         np.broadcast_to(own * local_source, forward.shape),
-        local_source + 2.0 * np.maximum(local_target, buffer),
+        np.maximum(local_source + 2.0 * beside, need_back),
         regather,
     )
 

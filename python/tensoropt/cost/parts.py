@@ -108,7 +108,7 @@ class ConversionPart:
     source_bytes, target_bytes : float
         Local sizes at both ends.
     transient_bytes : float
-        Source, target and what is met between them.
+        Source, target and what is met between them, for the tensor or for its gradient.
     saved_bytes : float
         Charged for what is kept for backward.
     regathered : bool
@@ -404,13 +404,15 @@ class Parts:
         tensor = self.graph.tensors[link.tensor]
         keeping = self.keepers.of(link)
         dims = self._dims.of(link)
-        forward, met = self._path(link, dims, _layout(source), _layout(target), shared=False)
+        forward, beside = self._path(link, dims, _layout(source), _layout(target), shared=False)
         backward: list[Move] = []
+        need_back = 0.0
         if tensor.requires_grad:
             shared = link.source.kind != "operator"
-            gradients = _gradient_layout(target), _gradient_layout(source)
-            backward, met_back = self._path(link, dims, *gradients, shared=shared)
-            met = max(met, met_back)
+            ends = _gradient_layout(target), _gradient_layout(source)
+            backward, beside_back = self._path(link, dims, *ends, shared=shared)
+            if ends[0] != ends[1]:
+                need_back = self.local_bytes(tensor, target) + beside_back
         here, there = self.local_bytes(tensor, source), self.local_bytes(tensor, target)
         same = _layout(source) == _layout(target)
         gathers = not same and here < there and STATE_PR not in source and keeping.reader
@@ -424,9 +426,7 @@ class Parts:
             saved += here
         if keeping.reader and not same and not regathered:
             saved += there
-        transient = 0.0
-        if not same:
-            transient = here + max(there, met) * (2.0 if regathered else 1.0)
+        need = 0.0 if same else here + beside * (2.0 if regathered else 1.0)
         return ConversionPart(
             tuple(forward),
             tuple(backward),
@@ -435,7 +435,7 @@ class Parts:
             same,
             here,
             there,
-            transient,
+            max(need, need_back),
             saved,
             regathered,
         )
@@ -443,7 +443,7 @@ class Parts:
     def _path(
         self, link: Conversion, dims: tuple[int, ...], source: State, target: State, *, shared: bool
     ) -> tuple[list[Move], float]:
-        """Collectives of the cheapest way between layouts, and the largest local size met."""
+        """Collectives of the cheapest way between layouts, and what it takes beside its source."""
         tensor = self.graph.tensors[link.tensor]
         ways = self.model.redistribution(tensor, dims, into_partial=shared)
         ends = ways.space.positions(np.array([source, target], np.int64))
@@ -453,13 +453,13 @@ class Parts:
                 f"for {_target_name(self.graph, link)}"
             )
         moves = []
-        met = max(self._layout_bytes(tensor, source), self._layout_bytes(tensor, target))
-        for step in ways.steps(int(ends[0]), int(ends[1])):
-            after = self._layout_bytes(tensor, step.target)
-            met = max(met, after)
+        beside = self._layout_bytes(tensor, target)
+        for number, step in enumerate(ways.steps(int(ends[0]), int(ends[1]))):
+            before, after = (self._layout_bytes(tensor, x) for x in (step.source, step.target))
+            beside = max(beside, after + (before if number else 0.0))
             if step.kind not in ("slice", "to_partial"):
                 moves.append(self.move(step.kind, step.axis, step.nbytes, after))
-        return moves, met
+        return moves, beside
 
     # Parameters.
 

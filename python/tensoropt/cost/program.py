@@ -525,17 +525,19 @@ class _Walk:
         part = self.operators[position]
         if not incoming:
             return {}
-        if len(incoming) == 1 and part.result_bytes[0] == part.operand_bytes[0]:
+        weights = self.weights[position].entries
+        same = len(incoming) == 1 and part.result_bytes[0] == part.operand_bytes[0]
+        if same and not weights:
             return {0: incoming[0]}
         name = self.graph.operators[position].inputs[0]
         needs = [e for v in incoming for e in v.ready]
         event = self._emit("slice", "backward", name, 0.0, needs)
         for value in incoming:
             self._use(value, event)
-        buffer = self._allocate(name, "gradient", part.operand_bytes[0], event)
-        if self.weights[position].entries:
+        if weights:
             self._weight_gradients(position, event)
-        return {0: _Value(buffer, (event,))}
+            return {}
+        return {0: _Value(self._allocate(name, "gradient", part.operand_bytes[0], event), (event,))}
 
     def _convert_back(self, link: Conversion, part: ConversionPart, value: _Value) -> _Value:
         sizes = (part.target_bytes, part.source_bytes)

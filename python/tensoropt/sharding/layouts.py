@@ -196,7 +196,8 @@ class Redistribution:
     seconds : (L, L) float array
         Time from each layout to each other; ``inf`` where impossible.
     buffer_bytes : (L, L) float array
-        Largest local size met on the way, ends included.
+        What a conversion takes beside its source, at most: a step's result, and from the second
+        step on what the step starts from as well.
     """
 
     def __init__(
@@ -213,11 +214,11 @@ class Redistribution:
         local = space.local_elements * float(itemsize)
         self.seconds: FloatArray = np.full((count, count), np.inf)
         self._kind = np.zeros((count, count), np.int8)
-        self.buffer_bytes: FloatArray = np.maximum(local[:, None], local[None, :])
         np.fill_diagonal(self.seconds, 0.0)
         for axis in range(len(space.mesh_shape)):
             self._add_steps(axis, local, time, into_partial)
         self._close()
+        self.buffer_bytes: FloatArray = self._buffers(local)
 
     _KINDS = ("", "slice", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "to_partial")
 
@@ -291,10 +292,19 @@ class Redistribution:
                 continue
             self.seconds[better] = through[better]
             rows, columns = np.nonzero(better)
-            self.buffer_bytes[rows, columns] = np.maximum(
-                self.buffer_bytes[rows, middle], self.buffer_bytes[middle, columns]
-            )
             self._next[rows, columns] = self._next[rows, middle]
+
+    def _buffers(self, local: FloatArray) -> FloatArray:
+        """Follow all ways at once, step by step."""
+        goal = np.broadcast_to(np.arange(len(local))[None, :], self._next.shape)
+        here = np.where(self._next >= 0, self._next, goal)
+        most = local[here]
+        while np.any(here != goal):
+            after = self._next[here, goal]
+            moved = here != goal
+            most = np.where(moved, np.maximum(most, local[here] + local[after]), most)
+            here = np.where(moved, after, here)
+        return most
 
     def steps(self, source: int, target: int) -> list[Step]:
         """The steps from one layout to another, by position in the space.
