@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 import torch.nn.functional as functional
@@ -50,10 +51,11 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Call(NamedTuple):
-    """What an operator says of itself: its attributes and the shape of its first result."""
+    """What an operator says of itself: its attributes and its first result's shape and dtype."""
 
     attributes: Mapping[str, Any]
     shape: tuple[int, ...]
+    dtype: str = "float64"
 
 
 def run(graph: Graph, values: Mapping[str, Tensor], constants: Mapping[str, Tensor]) -> Tensor:
@@ -71,9 +73,12 @@ def run(graph: Graph, values: Mapping[str, Tensor], constants: Mapping[str, Tens
             known[name] = part
     slotted: set[str] = set()
     for operator in graph.operators:
-        call = Call(operator.attributes, graph.tensors[operator.outputs[0]].shape)
-        if operator.family == "constant":
-            results: Any = constants[operator.source.rpartition("/")[2]]
+        first = graph.tensors[operator.outputs[0]]
+        call = Call(operator.attributes, first.shape, first.dtype)
+        if operator.family == "constant" and len(operator.attributes) > 1:
+            results: Any = _made_constant(call)
+        elif operator.family == "constant":
+            results = constants[operator.source.rpartition("/")[2]]
         else:
             inputs = [known[name] if name else None for name in operator.inputs]
             results = globals()[f"_{operator.family}"](call, *inputs)
@@ -88,12 +93,10 @@ def run(graph: Graph, values: Mapping[str, Tensor], constants: Mapping[str, Tens
     return known[graph.loss]
 
 
-def traced(model: Any, inputs: Any, **options: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def traced(
+    program: Any, module: Any, inputs: Any, targets: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of the source model and the value of every node of its traced program."""
-    args, kwargs, extra = torch_export._prepare(model, inputs, options.get("targets"), None)
-    module = torch_export._with_loss(model, options.get("loss"), bool(extra), [])
-    with torch_export._batched_experts(model):
-        program = torch_export._export(module, (*args, *extra), kwargs, "test")
     seen: dict[str, Tensor] = {}
 
     class Recorder(torch.fx.Interpreter):
@@ -105,7 +108,7 @@ def traced(model: Any, inputs: Any, **options: Any) -> tuple[Tensor, dict[str, T
 
     named = inputs if isinstance(inputs, Mapping) else {}
     positional = () if named else inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    positional = (*positional, options["targets"]) if extra else tuple(positional)
+    positional = tuple(positional) if targets is None else (*positional, targets)
     state = {**program.state_dict, **program.constants}
     users = iter([*positional, *named.values()])
     with torch.no_grad():
@@ -123,8 +126,16 @@ def compare(model: torch.nn.Module, inputs: Any, *, rtol: float = 1e-9, **option
 
     The model must draw no random numbers.
     """
-    graph = torch_export.import_torch(model, inputs, **options)
-    loss, seen = traced(model, inputs, **options)
+    exported: list[Any] = []
+
+    def export(*given: Any) -> Any:
+        exported.extend([real(*given), given[0]])
+        return exported[0]
+
+    real = torch_export._export
+    with mock.patch.object(torch_export, "_export", export):
+        graph = torch_export.import_torch(model, inputs, **options)
+    loss, seen = traced(*exported, inputs, options.get("targets"))
     parameters = dict(model.named_parameters())
     expected = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     values = {
@@ -158,6 +169,13 @@ def _named_inputs(graph: Graph, inputs: Any, targets: Tensor | None) -> dict[str
         if n != "targets"
     }
     return by_shape
+
+
+def _made_constant(o: Call) -> Tensor:
+    a = o.attributes
+    if a["op"] == "full":
+        return torch.full(o.shape, a["value"], dtype=torch.float64)
+    return a["start"] + a["step"] * torch.arange(o.shape[0])
 
 
 def _linear(o: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
@@ -251,7 +269,9 @@ def _cross_entropy(o: Call, logits: Tensor, target: Tensor) -> Tensor:
 def _elementwise(o: Call, *operands: Tensor) -> Tensor:
     name, scalars = o.attributes["op"], list(o.attributes.get("scalars") or [])
     if name == "cast":
-        return operands[0]
+        # Floating casts are not replayed, so that a float64 model stays one.
+        x = operands[0]
+        return x if x.is_floating_point() else x.to(getattr(torch, o.dtype))
     return _OPS[name](*operands, *scalars)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tensoropt.errors import ImportModelError, MissingExtraError
 from tensoropt.graph import Graph
-from tensoropt.importing.torch_export import import_torch
+from tensoropt.importing.torch_export import import_torch, one_line
 
 __all__ = ["import_huggingface"]
 
@@ -31,6 +31,8 @@ _TASK_OF_SUFFIX = {
     "ForCausalLM": "causal",
     "LMHeadModel": "causal",
 }
+_IMAGE_SIZE = 224
+"""Pixels of a side where the configuration says nothing."""
 _AUTO_CLASS = {
     "seq2seq": "AutoModelForSeq2SeqLM",
     "masked": "AutoModelForMaskedLM",
@@ -57,7 +59,8 @@ def import_huggingface(
     batch_size : int
         Samples in one iteration.
     sequence_length : int or None, optional
-        Tokens in a sample (for encoder-decoder models on both sides); not used by image models.
+        Tokens in a sample (for encoder-decoder models on both sides). Image models do not use it:
+        their images are as large as the configuration says, else 224 x 224.
     name : str or None, optional
         Name for reports; the model type by default.
 
@@ -147,8 +150,9 @@ def _settings(transformers: Any, content: dict[str, Any]) -> Any:
     try:
         settings = transformers.AutoConfig.for_model(kind, **given)
     except Exception as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ImportModelError(f"configuration of '{kind}' is not valid: {first}") from error
+        raise ImportModelError(
+            f"configuration of '{kind}' is not valid: {one_line(error)}"
+        ) from error
     settings.use_cache = False
     if getattr(settings, "decoder_start_token_id", 0) is None or (
         settings.is_encoder_decoder and not hasattr(settings, "decoder_start_token_id")
@@ -193,13 +197,22 @@ def _length(settings: Any, asked: int | None) -> int:
 def _build(auto: Any, settings: Any) -> Any:
     import torch
 
-    with torch.device("meta"):
+    problem: Exception | None = None
+    # Some models have no fused attention.
+    for attention in ("sdpa", "eager"):
         try:
-            model = auto.from_config(settings, attn_implementation="sdpa", dtype=torch.float32)
-        except ValueError:
-            # Some models have no fused attention.
-            model = auto.from_config(settings, attn_implementation="eager", dtype=torch.float32)
-    return model.train()
+            with torch.device("meta"):
+                model = auto.from_config(
+                    settings, attn_implementation=attention, dtype=torch.float32
+                )
+            return model.train()
+        except Exception as error:
+            problem = problem or error
+    assert problem is not None
+    raise ImportModelError(
+        f"transformers cannot build '{settings.model_type}' from this configuration: "
+        f"{one_line(problem)}"
+    ) from problem
 
 
 def _inputs(settings: Any, task: str, batch: int, length: int | None) -> dict[str, Any]:
@@ -210,9 +223,11 @@ def _inputs(settings: Any, task: str, batch: int, length: int | None) -> dict[st
         return torch.zeros(shape, dtype=torch.long, device="meta")
 
     if task == "image":
-        size = settings.image_size
+        # Some configurations hold these for a part of the model, some (ResNet) not at all.
+        vision = getattr(settings, "vision_config", None) or settings
+        size = getattr(vision, "image_size", None) or _IMAGE_SIZE
         height, width = (size, size) if isinstance(size, int) else size
-        channels = getattr(settings, "num_channels", 3)
+        channels = getattr(vision, "num_channels", 3)
         pixels = torch.zeros((batch, channels, height, width), device="meta")
         return {"pixel_values": pixels, "labels": ids(batch)}
     assert length is not None

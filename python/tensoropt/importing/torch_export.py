@@ -249,12 +249,16 @@ def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], title: s
         cause = error.__cause__ if isinstance(error.__cause__, ImportModelError) else None
         if cause is not None:
             raise cause from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = lines[0] if lines else type(error).__name__
         raise ImportModelError(
-            f"model '{title}' cannot be traced: {type(error).__name__}: {first[:300]}. "
+            f"model '{title}' cannot be traced: {type(error).__name__}: {one_line(error, 1)}. "
             + _advice(str(error), type(error).__name__)
         ) from error
+
+
+def one_line(error: BaseException, lines: int = 3) -> str:
+    """The first lines of what an exception says, in one line of at most 300 characters."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(said[:lines])[:300] or type(error).__name__
 
 
 def _advice(text: str, kind: str) -> str:

@@ -166,7 +166,9 @@ def _reduce(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     dims = [dims] if isinstance(dims, int) else dims
     keep = bool(a.get("keepdim", False))
     if not t.size(x):
-        return t.emit(node, "elementwise", (x,), (), op=op)
+        # Of one number most reductions are that number.
+        same = op in ("sum", "mean", "max", "min", "prod", "logsumexp", "any", "all")
+        return x if same and not isinstance(node.meta["val"], tuple) else t.opaque(node)
     if isinstance(node.meta["val"], (tuple, list)):
         return (
             reduce(t, node, x, op, dims, keep),

@@ -348,18 +348,20 @@ def _flip(t: Translator, node: Any, a: dict[str, Any]) -> Name:
     x = t.tensor(a["self"])
     for dim in a["dims"]:
         dim = normal(dim, len(t.size(x)))
-        index = t.emit(
-            node,
-            "constant",
-            (),
-            [t.size(x)[dim]],
-            dtype="int64",
-            op="arange",
-            label="constant/arange",
-            requires_grad=False,
-        )
+        size = t.size(x)[dim]
+        index = made_constant(t, node, (size,), "int64", op="arange", start=size - 1, step=-1)
         x = t.emit(node, "index_select", (x, index), dim=dim)
     return x
+
+
+def made_constant(
+    t: Translator, node: Any, shape: Sequence[int], dtype: str, **attributes: Any
+) -> Name:
+    """A constant that the source does not hold as a tensor; its attributes say its value."""
+    label = f"constant/{attributes['op']}"
+    return t.emit(
+        node, "constant", (), shape, dtype=dtype, label=label, requires_grad=False, **attributes
+    )
 
 
 @register("gather")
@@ -378,15 +380,8 @@ def _scatter(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     if "src" in a:
         source = t.tensor(a["src"])
     else:
-        source = t.emit(
-            node,
-            "constant",
-            (),
-            t.size(index),
-            label="constant/full",
-            op="full",
-            requires_grad=False,
-        )
+        dtype = t.builder.tensors[x].dtype
+        source = made_constant(t, node, t.size(index), dtype, op="full", value=a["value"])
     dim = normal(a["dim"], len(t.size(x)))
     return t.emit(node, "scatter", (x, index, source), dim=dim, reduce=reduce)
 

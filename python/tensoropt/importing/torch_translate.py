@@ -121,14 +121,7 @@ class Translator:
     @staticmethod
     def shape(node: Any) -> tuple[int, ...]:
         """Static shape of a traced value."""
-        try:
-            return tuple(int(size) for size in node.meta["val"].shape)
-        except Exception as error:
-            raise ImportModelError(
-                f"'{node.name}' ({node.target}) in module '{module_path(node) or 'top level'}' has "
-                f"a size that depends on data: {tuple(node.meta['val'].shape)}; replace boolean "
-                "indexing and nonzero by masks"
-            ) from error
+        return tuple(int(size) for size in node.meta["val"].shape)
 
     @staticmethod
     def dtype(node: Any) -> str:
@@ -278,7 +271,10 @@ class Translator:
         """Translate everything; return the name of the loss."""
         self._enter_placeholders()
         for node in self._nodes:
-            if node.op != "call_function" or node in self.constants:
+            if node.op != "call_function":
+                continue
+            _require_static(node)
+            if node in self.constants:
                 continue
             if node.target is python_operator.getitem:
                 item = self._item(node)
@@ -390,6 +386,19 @@ class Translator:
                     if node.name == getattr(spec.arg, "name", None):
                         return self.tensor(node)
         raise ImportModelError("the traced model has no output: return the loss from forward")
+
+
+def _require_static(node: Any) -> None:
+    """Refuse sizes that are not plain numbers."""
+    values = node.meta.get("val")
+    for value in values if isinstance(values, (tuple, list)) else [values]:
+        shape = getattr(value, "shape", ())
+        if any(type(size) is not int for size in shape):
+            raise ImportModelError(
+                f"'{node.name}' ({node.target}) in module '{module_path(node) or 'top level'}' has "
+                f"sizes that depend on data, ({', '.join(map(str, shape))}): replace boolean "
+                "indexing and nonzero by masks or torch.where"
+            )
 
 
 def base_name(target: Any) -> str:
