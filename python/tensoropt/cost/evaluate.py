@@ -137,7 +137,14 @@ def evaluate(
 
 def operator_parts(parts: Parts, assignment: Assignment) -> dict[int, OperatorPart]:
     """Priced operators of an assignment, by position."""
-    return {p: parts.operator(p, assignment.operators[p]) for p in parts.decisions.rules}
+    found = {}
+    for position in parts.decisions.rules:
+        labels = assignment.operators.get(position)
+        if labels is None:
+            name = parts.graph.operators[position].name
+            raise ShardingError(f"operator '{name}' has no configuration")
+        found[position] = parts.operator(position, labels)
+    return found
 
 
 def conversion_parts(
