@@ -26,11 +26,10 @@ use crate::error::{Error, Result};
 use crate::frontier::{CostVector, Packed2, Scratch, Wide};
 use crate::problem::{Aggregate, CostGraph};
 
-/// Points per cell in the first pass with `epsilon`, and how many times more in each further one.
-const FIRST_THIN: usize = 256;
-const LESS_THIN: usize = 4;
+/// Points per cell in the first pass with `epsilon`.
+const FIRST_THIN: usize = 128;
 
-/// Points per cell beyond which the next pass does not thin at all.
+/// Points per cell beyond which nothing is thinned.
 const LAST_THIN: usize = 1 << 15;
 
 /// An answer before it is given to the user.
@@ -198,7 +197,8 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
             (0..view.caps.len()).filter(|&i| view.caps[i] < u64::MAX).collect();
         let exact = capped.first().copied();
         let mut best: Option<Front<C>> = None;
-        for at_most in self.schedule(epsilon, capped.len()) {
+        let mut at_most = self.first_thinning(epsilon, capped.len());
+        loop {
             self.engine.set_thinning(Thinning { at_most, exact });
             let limits = Limits::of(self.options);
             let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
@@ -220,28 +220,22 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
             if best.as_ref().is_none_or(|best| factor < best.factor()) {
                 best = Some(front);
             }
-            if factor <= 1.0 + epsilon {
+            if factor <= 1.0 + epsilon || at_most == usize::MAX {
                 break;
             }
+            at_most = next_thinning(at_most, factor, epsilon);
         }
         Ok(best)
     }
 
-    /// How many points cells are thinned to, pass by pass; the last is exact.
+    /// How many points cells are thinned to in the first pass.
     ///
-    /// Limits want something early, so they get a coarse pass first. Thinning loses nothing in one
+    /// Limits want something early, so they get a coarse pass too. Thinning loses nothing in one
     /// objective, so it can stay within one cap, but not within two.
-    fn schedule(&self, epsilon: f64, caps: usize) -> Vec<usize> {
+    fn first_thinning(&self, epsilon: f64, caps: usize) -> usize {
         let hurried = self.options.work_limit.is_some() || self.options.time_limit.is_some();
         let thinning = caps <= 1 && C::OBJECTIVES > 1 && (epsilon > 0.0 || hurried);
-        let sizes = std::iter::successors(Some(FIRST_THIN), |size| Some(size * LESS_THIN));
-        let mut schedule: Vec<usize> = if thinning {
-            sizes.take_while(|&size| size <= LAST_THIN).collect()
-        } else {
-            Vec::new()
-        };
-        schedule.push(usize::MAX);
-        schedule
+        if thinning { FIRST_THIN } else { usize::MAX }
     }
 
     /// Proves a factor, a posteriori if the one carried along is not good enough.
@@ -281,6 +275,16 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
             peak_bytes: self.engine.peak_bytes,
         }
     }
+}
+
+/// How many points cells are thinned to after a pass that proved `factor`. What is lost falls about
+/// as the number rises.
+fn next_thinning(at_most: usize, factor: f64, epsilon: f64) -> usize {
+    let wanted = 1.25 * (factor - 1.0) / epsilon;
+    // An infinite or undefined quotient ends at the upper bound.
+    let times = if wanted < 8.0 { wanted.max(2.0) } else { 8.0 };
+    let next = (at_most as f64 * times) as usize;
+    if next > LAST_THIN { usize::MAX } else { next }
 }
 
 /// Points of an answer, each with where it came from, before their costs are complete.
