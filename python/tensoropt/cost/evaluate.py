@@ -8,14 +8,15 @@ block turns what it saves into a transient need. Nothing here goes through the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from tensoropt.cost.assignment import Assignment, State
+from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts
+from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts, Segment
 from tensoropt.errors import ShardingError
-from tensoropt.sharding.decisions import Conversion, Decisions, Node
+from tensoropt.sharding.decisions import Conversion, Decisions
 
 __all__ = ["CollectiveUse", "Evaluation", "evaluate"]
 
@@ -69,13 +70,6 @@ class Evaluation:
         Kept for backward, gathered weights that are kept included, outside recomputed blocks.
     transient_bytes : float
         The largest need of one step, with all that a recomputed block saves while it runs backward.
-    collectives : tuple of CollectiveUse
-        Merged where all but the count is equal, in the order in which they are first issued.
-    saved_by_tensor : dict of str to float
-        Saved bytes by the tensor or operator that they belong to; what recomputed blocks save is
-        left out.
-    state_by_parameter : dict of str to float
-        Weight, gradient and optimizer state of every parameter.
     """
 
     time_s: float
@@ -87,9 +81,8 @@ class Evaluation:
     buffer_bytes: float
     saved_bytes: float
     transient_bytes: float
-    collectives: tuple[CollectiveUse, ...]
-    saved_by_tensor: dict[str, float]
-    state_by_parameter: dict[str, float]
+    parts: Parts = field(repr=False)
+    assignment: Assignment = field(repr=False)
 
     @property
     def resident_bytes(self) -> float:
@@ -101,6 +94,25 @@ class Evaluation:
     def bound_bytes(self) -> float:
         """Resident plus transient."""
         return self.resident_bytes + self.transient_bytes
+
+    @cached_property
+    def _details(self) -> _Details:
+        return _Details(self.parts, self.assignment)
+
+    @property
+    def collectives(self) -> tuple[CollectiveUse, ...]:
+        """All communication, merged where all but the count is equal."""
+        return self._details.collectives
+
+    @property
+    def saved_by_tensor(self) -> dict[str, float]:
+        """Saved bytes by tensor, operator or parameter, without what recomputed blocks save."""
+        return self._details.saved
+
+    @property
+    def state_by_parameter(self) -> dict[str, float]:
+        """Weight, gradient and optimizer state of every parameter."""
+        return self._details.states
 
 
 def evaluate(
@@ -132,13 +144,37 @@ def evaluate(
     if isinstance(model, CostModel):
         redo = any(assignment.recompute) if recomputable is None else recomputable
         model = Parts(model, decisions, recomputable=redo)
-    return _Sum(model, assignment).result()
+    if assignment.mesh.shape != model.model.mesh_shape:
+        raise ShardingError(
+            f"the assignment is for mesh {assignment.mesh}, the cost model for {model.model.mesh}"
+        )
+    if assignment.micro_batches != model.model.micro_batches:
+        raise ShardingError(
+            f"the assignment has {assignment.micro_batches} micro-batches, the cost model "
+            f"{model.model.micro_batches}"
+        )
+    total = _total(model, assignment)
+    return Evaluation(
+        total.time,
+        total.compute,
+        total.communication,
+        total.weight,
+        total.gradient,
+        total.optimizer,
+        total.buffers,
+        total.saved,
+        total.transient,
+        model,
+        assignment,
+    )
 
 
-def operator_parts(parts: Parts, assignment: Assignment) -> dict[int, OperatorPart]:
-    """Priced operators of an assignment, by position."""
+def operator_parts(
+    parts: Parts, assignment: Assignment, positions: Iterable[int] | None = None
+) -> dict[int, OperatorPart]:
+    """Priced operators of an assignment, by position; all of them, or some."""
     found = {}
-    for position in parts.decisions.rules:
+    for position in parts.decisions.rules if positions is None else positions:
         labels = assignment.operators.get(position)
         if labels is None:
             name = parts.graph.operators[position].name
@@ -148,21 +184,38 @@ def operator_parts(parts: Parts, assignment: Assignment) -> dict[int, OperatorPa
 
 
 def conversion_parts(
-    parts: Parts, assignment: Assignment, operators: dict[int, OperatorPart]
+    parts: Parts,
+    assignment: Assignment,
+    operators: Mapping[int, OperatorPart],
+    links: Iterable[int] | None = None,
 ) -> Iterator[tuple[Conversion, ConversionPart]]:
-    """Priced conversions of an assignment, in the order of the decisions."""
-    for link in parts.links:
-        source, target = _ends(link, assignment, operators)
-        position = int(link.target.key) if link.target.kind == "operator" else None
-        again = (link.tensor, position) in assignment.regathered
-        yield link, parts.conversion(link, source, target, again)
+    """Priced conversions of an assignment, in the order of the decisions; all, or some."""
+    for index in range(len(parts.links)) if links is None else links:
+        link = parts.links[index]
+        if link.source.kind == "operator":
+            source = operators[int(link.source.key)].result_states[link.output]
+        else:
+            # A tensor's own node, or a tied parameter.
+            source = assignment.tensors[link.tensor]
+        if link.target.kind == "operator":
+            position = int(link.target.key)
+            target = operators[position].operand_states[link.operand]
+            again = (link.tensor, position) in assignment.regathered
+        else:
+            target = assignment.tensors[link.tensor]
+            again = (link.tensor, None) in assignment.regathered
+        yield link, parts.conversion(index, source, target, again)
 
 
 def parameter_parts(
-    parts: Parts, assignment: Assignment, operators: dict[int, OperatorPart]
+    parts: Parts,
+    assignment: Assignment,
+    operators: Mapping[int, OperatorPart],
+    groups: Iterable[int] | None = None,
 ) -> Iterator[tuple[str, int | None, ParameterPart]]:
     """Priced parameters with the position of their only reader (``None`` if they are tied)."""
-    for group in parts.decisions.groups:
+    for index in range(len(parts.decisions.groups)) if groups is None else groups:
+        group = parts.decisions.groups[index]
         if len(group.readers) > 1:
             name = group.names[0]
             state, scheme = assignment.tensors[name], assignment.schemes[name]
@@ -180,134 +233,120 @@ def parameter_parts(
             yield name, position, parts.parameter(name, state, scheme, *behind)
 
 
-def _ends(
-    link: Conversion, assignment: Assignment, operators: dict[int, OperatorPart]
-) -> tuple[State, State]:
-    if link.source.kind == "operator":
-        source = operators[int(link.source.key)].result_states[link.output]
-    else:
-        # A tensor's own node, or a tied parameter.
-        source = assignment.tensors[link.tensor]
-    if link.target.kind == "operator":
-        return source, operators[int(link.target.key)].operand_states[link.operand]
-    return source, assignment.tensors[link.tensor]
+@dataclass(slots=True)
+class Totals:
+    """Running totals of a segment."""
+
+    time: float = 0.0
+    compute: float = 0.0
+    communication: float = 0.0
+    weight: float = 0.0
+    gradient: float = 0.0
+    optimizer: float = 0.0
+    buffers: float = 0.0
+    saved: float = 0.0
+    dropped: float = 0.0
+    """Saved while a recomputed block runs backward."""
+    transient: float = 0.0
+
+    def add(self, other: Totals) -> None:
+        """Add a segment: all but transient bytes, of which the most counts."""
+        self.time += other.time
+        self.compute += other.compute
+        self.communication += other.communication
+        self.weight += other.weight
+        self.gradient += other.gradient
+        self.optimizer += other.optimizer
+        self.buffers += other.buffers
+        self.saved += other.saved
+        self.transient = max(self.transient, other.transient + other.dropped)
 
 
-class _Sum:
-    """Running totals of one assignment."""
+def _total(parts: Parts, assignment: Assignment) -> Totals:
+    """Add up all segments; equal ones are priced once."""
+    total = Totals()
+    for segment in parts.segments:
+        key = segment.choices(assignment)
+        found = parts.totals.get(key)
+        if found is None:
+            found = parts.totals[key] = _Segment(parts, assignment, segment).totals
+        total.add(found)
+    return total
 
-    def __init__(self, parts: Parts, assignment: Assignment) -> None:
-        model = parts.model
-        if assignment.mesh.shape != model.mesh_shape:
-            raise ShardingError(
-                f"the assignment is for mesh {assignment.mesh}, the cost model for {model.mesh}"
-            )
-        if assignment.micro_batches != model.micro_batches:
-            raise ShardingError(
-                f"the assignment has {assignment.micro_batches} micro-batches, the cost model "
-                f"{model.micro_batches}"
-            )
+
+class _Segment:
+    """Prices one segment."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        assignment: Assignment,
+        segment: Segment,
+        details: _Details | None = None,
+    ) -> None:
         self.parts = parts
-        self.assignment = assignment
-        self.m = model.micro_batches
-        self.time = self.compute = self.communication = 0.0
-        self.weight = self.gradient = self.optimizer = self.buffers = 0.0
-        self.saved = self.transient = 0.0
-        self.saved_by: dict[str, float] = {}
-        self.state_by: dict[str, float] = {}
-        blocks = len(parts.graph.blocks)
-        self.block_saved = [0.0] * blocks
-        self.block_transient = [0.0] * blocks
-        self.uses: dict[tuple[str, int, int, str, str, str], list[float]] = {}
-
-    def result(self) -> Evaluation:
-        operators = operator_parts(self.parts, self.assignment)
+        self.m = assignment.micro_batches
+        self.redo = segment.block is not None and assignment.recompute[segment.block]
+        self.totals = Totals()
+        self.details = details
+        operators = operator_parts(parts, assignment, segment.positions)
+        need = {p: part.working_bytes for p, part in operators.items()}
         for position, part in operators.items():
-            self._add_operator(position, part)
-        for link, conversion in conversion_parts(self.parts, self.assignment, operators):
+            self._add_operator(parts.graph.operators[position].name, part)
+        for link, conversion in conversion_parts(parts, assignment, operators, segment.links):
             self._add_conversion(link, conversion)
-        need: dict[int, float] = {}
-        redone = self._redone_parameters()
-        for name, reader, parameter in parameter_parts(self.parts, self.assignment, operators):
-            self._add_parameter(name, reader, parameter, need, name in redone)
-        for position, extra in need.items():
-            self._need(Node("operator", position), operators[position].working_bytes + extra)
-        for redo, saved, transient in zip(
-            self.assignment.recompute, self.block_saved, self.block_transient, strict=True
+        for name, reader, parameter in parameter_parts(
+            parts, assignment, operators, segment.groups
         ):
-            if redo:
-                self.transient = max(self.transient, saved + transient)
-        return Evaluation(
-            self.time,
-            self.compute,
-            self.communication,
-            self.weight,
-            self.gradient,
-            self.optimizer,
-            self.buffers,
-            self.saved,
-            self.transient,
-            tuple(
-                CollectiveUse(kind, axis, nbytes, int(count), phase, subject, why, seconds)
-                for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self.uses.items()
-            ),
-            self.saved_by,
-            self.state_by,
-        )
+            self._add_parameter(name, parameter)
+            if reader is None:
+                self._need(parameter.transient_bytes)
+            else:
+                need[reader] += parameter.transient_bytes
+        for nbytes in need.values():
+            self._need(nbytes)
 
-    def _add_operator(self, position: int, part: OperatorPart) -> None:
-        node = Node("operator", position)
-        name = self.parts.graph.operators[position].name
-        redo = self._recomputed(node)
-        runs = 2 if redo else 1
+    def _add_operator(self, name: str, part: OperatorPart) -> None:
+        runs = 2 if self.redo else 1
         seconds = self.m * (runs * part.forward_s + part.backward_s)
-        self.compute += seconds
-        self.time += seconds
+        self.totals.compute += seconds
+        self.totals.time += seconds
         for phase, moves in (
             ("forward", part.forward_moves),
-            ("recompute", part.forward_moves if redo else ()),
+            ("recompute", part.forward_moves if self.redo else ()),
             ("backward", part.backward_moves),
         ):
-            self.time += self._issue(moves, phase, name, "inside operator", self.m)
-        self.buffers += part.buffer_bytes
-        self._save(node, name, part.saved_bytes)
-        self._need(node, part.working_bytes)
+            if moves:
+                self.totals.time += self._issue(moves, phase, name, "inside operator", self.m)
+        self.totals.buffers += part.buffer_bytes
+        self._save(name, part.saved_bytes, self.redo)
 
     def _add_conversion(self, link: Conversion, part: ConversionPart) -> None:
-        node = self._place(link)
-        # What reaches a border tensor is made and kept outside the block before it.
-        redo = node is not None and self._recomputed(node)
+        redo = self.redo and self.parts.is_inner(link)
         for phase, moves in (
             ("forward", part.forward),
             ("recompute", part.forward if redo else ()),
             ("backward", part.forward if part.regathered else ()),
             ("backward", part.backward),
         ):
-            self.time += self._issue(moves, phase, link.tensor, "redistribution", self.m)
-        if part.saved_bytes:
-            self._save(node, link.tensor, part.saved_bytes)
-        self._need(self._block_node(link), part.transient_bytes)
+            if moves:
+                why = "redistribution"
+                self.totals.time += self._issue(moves, phase, link.tensor, why, self.m)
+        self._save(link.tensor, part.saved_bytes, redo)
+        self._need(part.transient_bytes)
 
-    def _add_parameter(
-        self,
-        name: str,
-        position: int | None,
-        part: ParameterPart,
-        need: dict[int, float],
-        redo: bool,
-    ) -> None:
-        self.weight += part.weight_bytes
-        self.gradient += part.gradient_bytes
-        self.optimizer += part.optimizer_bytes
-        self.state_by[name] = part.weight_bytes + part.gradient_bytes + part.optimizer_bytes
-        if part.kept_bytes:
-            self._save(None, name, part.kept_bytes)
+    def _add_parameter(self, name: str, part: ParameterPart) -> None:
+        totals = self.totals
+        totals.weight += part.weight_bytes
+        totals.gradient += part.gradient_bytes
+        totals.optimizer += part.optimizer_bytes
+        self._save(name, part.kept_bytes, False)
         own = part.accumulate_s + part.optimizer_s
-        self.compute += own
-        self.time += own + part.exposed_s + (part.again_s if redo else 0.0)
+        totals.compute += own
+        totals.time += own + part.exposed_s + (part.again_s if self.redo else 0.0)
         for phase, moves, count in (
             ("forward", part.forward, self.m),
-            ("recompute", part.again if redo else (), self.m),
+            ("recompute", part.again if self.redo else (), self.m),
             ("backward", part.backward, self.m),
             ("step", part.step_backward, 1),
             ("step", part.step_forward, 1),
@@ -315,59 +354,54 @@ class _Sum:
             for move in moves:
                 why = "parameter gather" if move.kind == "all_gather" else "gradient sync"
                 self._issue((move,), phase, name, why, count)
-        if position is None:
-            self._need(None, part.transient_bytes)
-        else:
-            need[position] = need.get(position, 0.0) + part.transient_bytes
+        if self.details is not None:
+            state = part.weight_bytes + part.gradient_bytes + part.optimizer_bytes
+            self.details.states[name] = state
 
     def _issue(
         self, moves: tuple[Move, ...], phase: str, subject: str, why: str, count: int
     ) -> float:
         total = 0.0
         for move in moves:
-            key = (move.kind, move.axis, round(move.nbytes), phase, subject, why)
-            use = self.uses.setdefault(key, [0, 0.0])
-            use[0] += count
-            use[1] += count * move.seconds
             total += count * move.seconds
-        self.communication += total
+            if self.details is not None:
+                self.details.issue(move, phase, subject, why, count)
+        self.totals.communication += total
         return total
 
-    # Blocks.
-
-    def _place(self, link: Conversion) -> Node | None:
-        """The node inside a block to which a conversion belongs, or ``None`` at a border."""
-        if link.target.kind == "operator" or link.target in self.parts.decisions.block_of:
-            return self._block_node(link)
-        return None
-
-    def _block_node(self, link: Conversion) -> Node | None:
-        block_of = self.parts.decisions.block_of
-        return next((n for n in (link.source, link.target) if n in block_of), None)
-
-    def _redone_parameters(self) -> set[str]:
-        """Parameters whose readers are all inside one recomputed block."""
-        return {
-            name
-            for index, group in enumerate(self.parts.decisions.groups)
-            if self._recomputed(Node("parameter", index))
-            for name in group.names
-        }
-
-    def _recomputed(self, node: Node) -> bool:
-        block = self.parts.decisions.block_of.get(node)
-        return block is not None and self.assignment.recompute[block]
-
-    def _save(self, node: Node | None, subject: str, nbytes: float) -> None:
-        if node is not None and self._recomputed(node):
-            self.block_saved[self.parts.decisions.block_of[node]] += nbytes
+    def _save(self, subject: str, nbytes: float, redo: bool) -> None:
+        if redo:
+            self.totals.dropped += nbytes
         elif nbytes:
-            self.saved += nbytes
-            self.saved_by[subject] = self.saved_by.get(subject, 0.0) + nbytes
+            self.totals.saved += nbytes
+            if self.details is not None:
+                saved = self.details.saved
+                saved[subject] = saved.get(subject, 0.0) + nbytes
 
-    def _need(self, node: Node | None, nbytes: float) -> None:
-        if node is not None and self._recomputed(node):
-            block = self.parts.decisions.block_of[node]
-            self.block_transient[block] = max(self.block_transient[block], nbytes)
-        else:
-            self.transient = max(self.transient, nbytes)
+    def _need(self, nbytes: float) -> None:
+        self.totals.transient = max(self.totals.transient, nbytes)
+
+
+class _Details:
+    """Who communicates and who holds what."""
+
+    def __init__(self, parts: Parts, assignment: Assignment) -> None:
+        self.saved: dict[str, float] = {}
+        self.states: dict[str, float] = {}
+        self._uses: dict[tuple[str, int, int, str, str, str], list[float]] = {}
+        # What is outside the blocks comes first: it holds the first operators.
+        for segment in (parts.segments[-1], *parts.segments[:-1]):
+            _Segment(parts, assignment, segment, self)
+
+    def issue(self, move: Move, phase: str, subject: str, why: str, count: int) -> None:
+        key = (move.kind, move.axis, round(move.nbytes), phase, subject, why)
+        use = self._uses.setdefault(key, [0, 0.0])
+        use[0] += count
+        use[1] += count * move.seconds
+
+    @property
+    def collectives(self) -> tuple[CollectiveUse, ...]:
+        return tuple(
+            CollectiveUse(kind, axis, nbytes, int(count), phase, subject, why, seconds)
+            for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self._uses.items()
+        )

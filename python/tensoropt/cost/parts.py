@@ -12,19 +12,27 @@ thousands of strategies of a frontier, and the equal layers of each, share most 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tensoropt.cost.assignment import Labels, State, check_labels, operand_state, result_state
+from tensoropt.cost.assignment import (
+    Assignment,
+    Labels,
+    State,
+    check_labels,
+    operand_state,
+    result_state,
+)
+from tensoropt.cost.keeping import Keepers, ShardableDims
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operators import LOSS_BYTES
 from tensoropt.cost.storage import Scheme
 from tensoropt.errors import ShardingError
 from tensoropt.graph import Graph, Tensor, signature
-from tensoropt.sharding.decisions import Conversion, Decisions, Node, ParameterGroup
+from tensoropt.sharding.decisions import Conversion, Decisions, Node
 from tensoropt.sharding.layouts import PARTIAL, REPLICATE, STATE_PR, STATE_RP, layout_text
 from tensoropt.sharding.rule import Rule
 
@@ -177,82 +185,46 @@ class ParameterPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """Who keeps the tensor of a conversion for the backward pass (see :meth:`Keepers.of`)."""
+class Segment:
+    """A repeated block, or all that is outside the blocks.
 
-    producer: bool
-    reader: bool
-    charged: bool
-
-
-class Keepers:
-    """Who keeps which tensor for the backward pass; the same on every mesh.
-
-    Parameters
+    Attributes
     ----------
-    decisions : Decisions
-    recomputable : bool
-        Whether some block may be recomputed: its input is then kept, whoever reads it.
+    block : int or None
+    shape : int
+        Segments of equal shape cost the same when the same is chosen.
+    positions : tuple of int
+        Operators.
+    links : tuple of int
+        Positions in ``Parts.links``.
+    groups : tuple of int
+        Parameter groups.
+    nodes, parameters : tuple of str
+        Tensors with a node of their own that lie in it or at its border, and parameters.
+    readers : tuple of (str, int or None)
+        For every link, what ``Assignment.regathered`` calls it.
     """
 
-    def __init__(self, decisions: Decisions, *, recomputable: bool) -> None:
-        self.decisions = decisions
-        self.graph = decisions.graph
-        self.recomputable = recomputable
-        self._readers, self._borders = _tensor_nodes(decisions)
+    block: int | None
+    shape: int
+    positions: tuple[int, ...]
+    links: tuple[int, ...]
+    groups: tuple[int, ...]
+    nodes: tuple[str, ...]
+    parameters: tuple[str, ...]
+    readers: tuple[tuple[str, int | None], ...]
 
-    def of(self, link: Conversion) -> Keeping:
-        """Who keeps the tensor of a conversion for the backward pass.
-
-        A tensor with a node of its own is charged where it is produced, once, if any of its readers
-        keeps it, or a block that may be recomputed starts from it.
-        """
-        tensor = self.graph.tensors[link.tensor]
-        if tensor.kind == "parameter":
-            return Keeping(False, False, True)
-        if link.source.kind == "tensor":
-            return Keeping(False, self._keeps(int(link.target.key), link.operand), True)
-        producer = int(link.source.key)
-        by_producer = link.output in self.decisions.rules[producer].saved_outputs
-        by_producer &= self._trained(producer)
-        view = self._is_view(producer)
-        if link.target.kind == "operator":
-            return Keeping(by_producer, self._keeps(int(link.target.key), link.operand), view)
-        readers = self._readers[link.tensor]
-        border = link.target in self._borders
-        inside = self.decisions.block_of
-        starts = border and any(Node("operator", p) in inside for p, _ in readers)
-        by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
-        return Keeping(by_producer, by_reader, view and not border)
-
-    def _keeps(self, position: int, operand: int) -> bool:
-        """Whether an operator keeps an operand, itself or because a view of it is kept.
-
-        A view across the border of a block is not followed: what lies there is charged apart, since
-        it stays where the block is recomputed.
-        """
-        rule = self.decisions.rules[position]
-        if operand in rule.saved_inputs and self._trained(position):
-            return True
+    def choices(self, assignment: Assignment) -> Hashable:
+        """All of an assignment that the costs of this segment depend on."""
+        again = assignment.regathered
         return (
-            rule.alias
-            and operand == 0
-            and any(
-                self._keeps(reader, slot)
-                for name in self.graph.operators[position].outputs
-                if Node("tensor", name) not in self._borders
-                for reader, slot in self._readers.get(name, ())
-            )
+            self.shape,
+            self.block is not None and assignment.recompute[self.block],
+            tuple(map(assignment.operators.get, self.positions)),
+            tuple(map(assignment.tensors.get, self.nodes)),
+            tuple(map(assignment.schemes.get, self.parameters)),
+            tuple(map(again.__contains__, self.readers)) if again else (),
         )
-
-    def _is_view(self, position: int) -> bool:
-        """Whether results share the storage of an operand that is charged where it comes from."""
-        first = self.graph.operators[position].inputs[:1]
-        kinds = {self.graph.tensors[name].kind for name in first if name}
-        return self.decisions.rules[position].alias and "input" not in kinds
-
-    def _trained(self, position: int) -> bool:
-        return any(t.requires_grad for t in self.graph.results(self.graph.operators[position]))
 
 
 class Parts:
@@ -277,13 +249,14 @@ class Parts:
         self._conversions: dict[Hashable, ConversionPart] = {}
         self._parameters: dict[Hashable, ParameterPart] = {}
         self._seconds: dict[tuple[str, int, float], float] = {}
+        self.totals: dict[Hashable, Any] = {}
         self._numbers: dict[Hashable, int] = {}
         self.key_of_operator = {p: self._operator_key(p) for p in decisions.rules}
         self.keepers = Keepers(decisions, recomputable=recomputable)
-        self._dims = _ShardableDims(model, decisions, self._tensor_key)
+        self._dims = ShardableDims(model, decisions, self._tensor_key)
         self.links = [c for c in decisions.links if isinstance(c, Conversion)]
-        self.key_of_link = {
-            link: self._number(
+        self._link_keys = [
+            self._number(
                 (
                     self._tensor_key(link.tensor),
                     self._dims.of(link),
@@ -292,7 +265,80 @@ class Parts:
                 )
             )
             for link in self.links
-        }
+        ]
+        self.segments = self._segments()
+
+    # Segments.
+
+    def _segments(self) -> tuple[Segment, ...]:
+        """Each repeated block, then what is outside."""
+        inside = self.decisions.block_of
+        blocks: list[int | None] = [*range(len(self.graph.blocks)), None]
+        links: dict[int | None, list[int]] = {block: [] for block in blocks}
+        for index, link in enumerate(self.links):
+            links[self.decisions.block_of_link(link)].append(index)
+        groups: dict[int | None, list[int]] = {block: [] for block in blocks}
+        for index in range(len(self.decisions.groups)):
+            groups[inside.get(Node("parameter", index))].append(index)
+        positions: dict[int | None, list[int]] = {block: [] for block in blocks}
+        for position in self.decisions.rules:
+            positions[inside.get(Node("operator", position))].append(position)
+        return tuple(
+            self._segment(block, positions[block], links[block], groups[block]) for block in blocks
+        )
+
+    def _segment(
+        self, block: int | None, positions: list[int], links: list[int], groups: list[int]
+    ) -> Segment:
+        place = {p: i for i, p in enumerate(positions)}
+        nodes = dict.fromkeys(
+            link.tensor
+            for link in (self.links[i] for i in links)
+            if {link.source.kind, link.target.kind} != {"operator"}
+        )
+        names = [n for g in groups for n in self.decisions.groups[g].names]
+        number = {name: i for i, name in enumerate(nodes)}
+
+        def end(node: Node) -> Hashable:
+            return place[int(node.key)] if node.kind == "operator" else node.kind
+
+        shape = (
+            tuple(self.key_of_operator[p] for p in positions),
+            tuple(
+                (
+                    self._link_keys[i],
+                    number.get(self.links[i].tensor),
+                    end(self.links[i].source),
+                    end(self.links[i].target),
+                    self.links[i].output,
+                    self.links[i].operand,
+                    self.is_inner(self.links[i]),
+                )
+                for i in links
+            ),
+            tuple(self._tensor_key(n) for n in names),
+            tuple(
+                tuple((place.get(p), o) for p, o in self.decisions.groups[g].readers)
+                for g in groups
+            ),
+        )
+        return Segment(
+            block,
+            self._number(shape),
+            tuple(positions),
+            tuple(links),
+            tuple(groups),
+            tuple(nodes),
+            tuple(names),
+            tuple((self.links[i].tensor, _reader(self.links[i])) for i in links),
+        )
+
+    def is_inner(self, link: Conversion) -> bool:
+        """Whether a conversion is redone, and what it keeps dropped, with the block it lies in.
+
+        What reaches a tensor at a block's border is made and kept outside.
+        """
+        return link.target.kind == "operator" or link.target in self.decisions.block_of
 
     # Operators.
 
@@ -383,19 +429,30 @@ class Parts:
     # Conversions.
 
     def conversion(
-        self, link: Conversion, source: State, target: State, regathered: bool
+        self, index: int, source: State, target: State, regathered: bool
     ) -> ConversionPart:
         """Price the way of a tensor from one state to another, and of its gradient back.
+
+        Parameters
+        ----------
+        index : int
+            Position in :attr:`links`.
+        source, target : tuple of int
+            State digits.
+        regathered : bool
+            Whether what is gathered is not kept for the backward pass.
 
         Raises
         ------
         ShardingError
             If there is no way, or gathering again is asked for where nothing is gathered.
         """
-        key = (self.key_of_link[link], source, target, regathered)
+        key = (self._link_keys[index], source, target, regathered)
         found = self._conversions.get(key)
         if found is None:
-            found = self._conversions[key] = self._conversion(link, source, target, regathered)
+            found = self._conversions[key] = self._conversion(
+                self.links[index], source, target, regathered
+            )
         return found
 
     def _conversion(
@@ -651,83 +708,6 @@ class Parts:
         return self._number((t.shape, t.dtype, t.kind, t.requires_grad, t.padded_dims))
 
 
-class _ShardableDims:
-    """Dims that some configuration at either end of a conversion shards.
-
-    The cheapest way between two layouts may lead through others, so which layouts are looked at is
-    part of the contract: those over the dims that may be sharded at the two ends.
-    """
-
-    def __init__(
-        self, model: CostModel, decisions: Decisions, tensor_key: Callable[[str], int]
-    ) -> None:
-        self._mesh = model.mesh_shape
-        self._decisions = decisions
-        own: dict[str, set[int]] = {}
-        by_kind: dict[int, set[int]] = {}
-        shared = [c for c in decisions.links if isinstance(c, Conversion)]
-        for link in shared:
-            ends = (link.source.kind, link.target.kind)
-            if ends != ("operator", "operator"):
-                own.setdefault(link.tensor, set()).update(self._at_operator(link))
-        inside = {str(n.key) for n in decisions.block_of if n.kind == "tensor"}
-        for name, dims in own.items():
-            if name not in inside:
-                by_kind.setdefault(tensor_key(name), set()).update(dims)
-        # Border tensors of one shape share one answer, so that equal layers have equal borders.
-        self._of_node = {
-            name: dims if name in inside else by_kind[tensor_key(name)]
-            for name, dims in own.items()
-        }
-
-    def of(self, link: Conversion) -> tuple[int, ...]:
-        """Dims of a conversion's tensor, in order."""
-        dims = set(self._of_node.get(link.tensor, ()))
-        if {link.source.kind, link.target.kind} != {"operator"}:
-            return tuple(sorted(dims | self._at_operator(link)))
-        return tuple(sorted(self._at_operator(link)))
-
-    def of_node(self, name: str) -> tuple[int, ...]:
-        """Dims of a tensor that has a node of its own."""
-        return tuple(sorted(self._of_node[name]))
-
-    def _at_operator(self, link: Conversion) -> set[int]:
-        dims: set[int] = set()
-        for node, slot, table in (
-            (link.source, link.output, "outputs"),
-            (link.target, link.operand, "inputs"),
-        ):
-            if node.kind == "operator":
-                rule = self._decisions.rules[int(node.key)]
-                names = getattr(rule, table)[slot]
-                dims |= {d for d, n in enumerate(names) if n and self._can_split(rule, n)}
-        return dims
-
-    def _can_split(self, rule: Rule, name: str) -> bool:
-        dim = rule.dim(name)
-        return any(
-            n > 1 and (n <= dim.size if dim.padded else dim.size % n == 0) for n in self._mesh
-        )
-
-
-def _tensor_nodes(
-    decisions: Decisions,
-) -> tuple[dict[str, list[tuple[int, int]]], frozenset[Node]]:
-    """Readers of every tensor as (operator, operand), and which nodes stand at a block's border."""
-    readers: dict[str, list[tuple[int, int]]] = {}
-    borders = set()
-    inside = decisions.block_of
-    for link in decisions.links:
-        if not isinstance(link, Conversion):
-            continue
-        if link.target.kind == "operator":
-            readers.setdefault(link.tensor, []).append((int(link.target.key), link.operand))
-        for node, other in ((link.source, link.target), (link.target, link.source)):
-            if node.kind == "tensor" and node not in inside and other in inside:
-                borders.add(node)
-    return readers, frozenset(borders)
-
-
 def local_sizes(rule: Rule, labels: Labels, mesh_shape: Sequence[int]) -> dict[str, int]:
     """Local size (the largest) of every named dim."""
     sizes = {}
@@ -739,9 +719,8 @@ def local_sizes(rule: Rule, labels: Labels, mesh_shape: Sequence[int]) -> dict[s
     return sizes
 
 
-def largest_parameter(group: ParameterGroup) -> str:
-    """The parameter of a group behind whose operator's kernels its communication may hide."""
-    return group.names[0]
+def _reader(link: Conversion) -> int | None:
+    return int(link.target.key) if link.target.kind == "operator" else None
 
 
 def _is_dim(label: str) -> bool:

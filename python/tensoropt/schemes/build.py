@@ -16,7 +16,7 @@ from tensoropt.cost.assignment import (
     operand_state,
     result_state,
 )
-from tensoropt.cost.parts import Keepers
+from tensoropt.cost.keeping import Keepers
 from tensoropt.cost.storage import Scheme
 from tensoropt.cost.tables import Tables
 from tensoropt.errors import ShardingError

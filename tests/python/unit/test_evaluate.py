@@ -11,8 +11,9 @@ from tensoropt.cluster import Cluster, Mesh
 from tensoropt.cost import Optimizer, Precision
 from tensoropt.cost.assignment import Assignment, Words
 from tensoropt.cost.evaluate import Evaluation, evaluate
+from tensoropt.cost.keeping import Keepers
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.parts import Keepers, Parts
+from tensoropt.cost.parts import Parts
 from tensoropt.cost.storage import Scheme
 from tensoropt.errors import ShardingError
 from tensoropt.graph import Block, Graph, GraphBuilder
