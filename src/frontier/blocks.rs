@@ -1,68 +1,32 @@
-//! Unions of sums in two objectives, output-sensitively.
+//! Large unions of sums in two objectives, output-sensitively.
 //!
 //! The matrix of pairs of a term is cut into blocks. No pair of a block is better than the sum of
 //! the block's two lower corners, so where known points dominate that corner, the block goes
-//! without being looked at. What is known ([`Floors`]) is shared by all terms. They start
-//! as seeds, pairs along the lower hulls of both sides (the hull of a sum is the sum of the
-//! hulls), and grow as pairs are found.
+//! without being looked at. What is known ([`Floors`]) is shared by all terms. It starts with
+//! seeds, pairs along the lower hulls of both sides (the hull of a sum is the sum of the hulls),
+//! and each halving of the blocks adds some pairs. The small blocks that are left are
+//! sifted ([`Sums::sift`]).
 
-use super::floors::Floors;
-use super::plane::sort_and_scan;
+use super::cells::{Cells, Floors};
 use super::point::CostVector;
-use super::scratch::Scratch;
-use super::{Term, Work};
+use super::sift::{Block, Sums};
+use super::{Scratch, Term, Work};
 
-/// Pairs per block below which the pairs are looked at one by one.
+/// Pairs per block down to which blocks are halved in any case.
+const SMALL: usize = 256;
+/// Pairs per block from which on halving costs more than looking at the pairs.
 const LEAF: usize = 16;
-/// Pairs per block from which on all blocks are halved together, so that each level profits from
-/// the points that the level before found.
-const COARSE: usize = 4096;
-/// Points found before they refine the cells of what is known for the first time.
-const REFRESH: usize = 1024;
+/// Between the two, blocks are halved as long as one in this many turns out to be dominated.
+const KILL: usize = 4;
+/// Of the sums along a row of a small block, one in this many is noted before the others are
+/// looked at.
+const SAMPLE: usize = 16;
 /// Of the pairs along the hulls, one in this many (a power of two) becomes a seed.
 const STRIDE: usize = 2;
-
-/// A block of the pairs of one term: rows are points of the left side, columns of the right.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    term: u32,
-    rows: (u32, u32),
-    columns: (u32, u32),
-}
-
-impl Block {
-    fn area(&self) -> usize {
-        (self.rows.1 - self.rows.0) as usize * (self.columns.1 - self.columns.0) as usize
-    }
-
-    /// Two halves, cut across the longer side.
-    fn halves(self) -> [Self; 2] {
-        let middle = |(from, to): (u32, u32)| from + (to - from) / 2;
-        let (mut low, mut high) = (self, self);
-        if self.rows.1 - self.rows.0 > self.columns.1 - self.columns.0 {
-            low.rows.1 = middle(self.rows);
-            high.rows.0 = low.rows.1;
-        } else {
-            low.columns.1 = middle(self.columns);
-            high.columns.0 = low.columns.1;
-        }
-        [low, high]
-    }
-}
-
-/// What the search carries along.
-struct Search<'a, 't, C: CostVector> {
-    algebra: &'a C::Algebra,
-    terms: &'a [Term<'t, C>],
-    limit: C,
-    /// The least and the greatest objective 0 of any sum.
-    range: (u64, u64),
-    floors: &'a mut Floors,
-    /// Known points: first a frontier of `settled` points, then those found since.
-    found: &'a mut Vec<C>,
-    settled: usize,
-    work: &'a mut Work,
-}
+/// Cells per seed, while there are few.
+const CELLS_PER_SEED: usize = 16;
+/// About this many cells fit the second-level cache.
+const CELLS: usize = 1 << 17;
 
 /// The frontier of a union of sums of two objectives that both add up by sum.
 ///
@@ -75,31 +39,50 @@ pub(super) fn by_blocks<C: CostVector>(
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    let Scratch { floors, hulls, blocks, next_blocks, .. } = scratch;
-    out.clear();
+    let Scratch { uneven: cells, floors, hulls, blocks, next_blocks, .. } = scratch;
+    let seeds = out;
+    seeds.clear();
     let Some(range) = range(algebra, terms) else {
         return;
     };
     let limit = limit.unwrap_or(C::UNLIMITED);
-    let mut search =
-        Search { algebra, terms, limit, range, floors, found: out, settled: 0, work };
-    search.seed(hulls);
-    search.start(blocks);
-    while blocks.iter().any(|block| block.area() > COARSE) {
-        search.halve(blocks, next_blocks);
+    for term in terms {
+        let mut count = 0usize;
+        along_hulls(term, hulls, |a, b| {
+            let sum = a.combine(b, algebra);
+            if count & (STRIDE - 1) == 0 && sum.dominates(&limit) {
+                seeds.push(sum);
+            }
+            count += 1;
+        });
+    }
+    work.visited += seeds.len() as u64;
+    cells.fit(range, (seeds.len() * CELLS_PER_SEED).min(CELLS), seeds);
+    floors.reset(cells, limit.get(1).saturating_add(1));
+    seeds.iter().for_each(|seed| floors.note(cells.of(seed.get(0)), seed.get(1)));
+    floors.settle();
+    Block::whole(terms, blocks);
+    let sums = Sums { algebra, terms, limit, cells: &*cells };
+    let mut small = SMALL;
+    loop {
+        let (dead, again) = sums.halve(blocks, small, floors, next_blocks, work);
         std::mem::swap(blocks, next_blocks);
-    }
-    for block in blocks.iter() {
-        search.descend(*block);
-        if search.found.len() >= REFRESH.max(3 * search.settled) {
-            search.refresh();
+        if again {
+            continue;
         }
+        if small <= LEAF || dead * KILL < blocks.len() {
+            break;
+        }
+        small /= 2;
     }
-    search.settle();
+    sums.sift(blocks, SAMPLE, floors, seeds, work);
 }
 
 /// The least and the greatest objective 0 of any sum; `None` if there is none.
-fn range<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> Option<(u64, u64)> {
+pub(super) fn range<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+) -> Option<(u64, u64)> {
     let ends = terms.iter().filter_map(|Term { left, right }| {
         let low = left.first()?.combine(*right.first()?, algebra);
         let high = left.last()?.combine(*right.last()?, algebra);
@@ -108,115 +91,52 @@ fn range<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> Option<(
     ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
-impl<C: CostVector> Search<'_, '_, C> {
-    /// Keeps the frontier of what was found.
-    fn settle(&mut self) {
-        self.work.candidates += (self.found.len() - self.settled) as u64;
-        sort_and_scan(self.found);
-        self.settled = self.found.len();
-    }
-
-    /// Refines the cells of what is known.
-    fn refresh(&mut self) {
-        self.settle();
-        let ceiling = self.limit.get(1).saturating_add(1);
-        self.floors.fit(self.range, ceiling, self.found);
-    }
-
-    /// Starts with sums along the lower hulls.
-    fn seed(&mut self, hulls: &mut [Vec<u32>; 2]) {
-        for term in self.terms {
-            let mut count = 0usize;
-            along_hulls(term, hulls, |a, b| {
-                let sum = a.combine(b, self.algebra);
-                if count & (STRIDE - 1) == 0 && sum.dominates(&self.limit) {
-                    self.found.push(sum);
-                }
-                count += 1;
-            });
-        }
-        self.work.visited += self.found.len() as u64;
-        self.refresh();
-    }
-
-    /// One block per term.
-    fn start(&self, blocks: &mut Vec<Block>) {
-        blocks.clear();
-        blocks.extend(self.terms.iter().enumerate().map(|(term, t)| Block {
-            term: term as u32,
-            rows: (0, t.left.len() as u32),
-            columns: (0, t.right.len() as u32),
-        }));
-        blocks.retain(|block| block.area() > 0);
-    }
-
-    /// The sum that no pair of the block is better than.
-    #[inline]
-    fn corner(&self, block: &Block) -> (u64, u64) {
-        let term = &self.terms[block.term as usize];
-        let left = &term.left[block.rows.0 as usize..block.rows.1 as usize];
-        let right = &term.right[block.columns.0 as usize..block.columns.1 as usize];
-        let low = left[0].combine(right[0], self.algebra);
-        let high = left[left.len() - 1].combine(right[right.len() - 1], self.algebra);
-        (low.get(0), high.get(1))
-    }
-
-    /// Whether no pair of the block can be of use.
-    #[inline]
-    fn is_dead(&self, block: &Block) -> bool {
-        let (x, y) = self.corner(block);
-        y >= self.floors.at(x) || x > self.limit.get(0)
-    }
-
-    /// Keeps a sum unless a known point dominates it.
-    #[inline]
-    fn test(&mut self, sum: C) {
-        if sum.dominates(&self.limit) && self.floors.insert(sum.get(0), sum.get(1)) {
-            self.found.push(sum);
-        }
-    }
-
-    /// One level of all large blocks: drops the dominated ones, looks at one pair of each of the
-    /// others to learn from, and halves them.
-    fn halve(&mut self, blocks: &[Block], next: &mut Vec<Block>) {
+impl<C: CostVector, M: Cells> Sums<'_, '_, C, M> {
+    /// One level of all blocks: drops the dominated ones, and halves the others across the longer
+    /// side unless they are small, learning from one pair of each. How many were dropped, and
+    /// whether a block is left that is not small.
+    fn halve(
+        &self,
+        blocks: &[Block],
+        small: usize,
+        floors: &mut Floors,
+        next: &mut Vec<Block>,
+        work: &mut Work,
+    ) -> (usize, bool) {
         next.clear();
+        let mut again = false;
+        let mut dead = 0;
         for block in blocks {
-            if self.is_dead(block) {
+            if self.is_dead(block, floors) {
+                dead += 1;
                 continue;
             }
-            if block.area() <= COARSE {
+            if block.area() <= small {
                 next.push(*block);
                 continue;
             }
-            let term = &self.terms[block.term as usize];
-            let middle = |(from, to): (u32, u32)| (from + (to - from) / 2) as usize;
-            let a = term.left[middle(block.rows)];
-            let b = term.right[middle(block.columns)];
-            self.work.visited += 1;
-            self.test(a.combine(b, self.algebra));
-            next.extend(block.halves());
+            let middle = |(from, to): (u32, u32)| from + (to - from) / 2;
+            let (row, column) = (middle(block.rows), middle(block.columns));
+            let Term { left, right } = self.terms[block.term as usize];
+            work.visited += 1;
+            self.learn(left[row as usize].combine(right[column as usize], self.algebra), floors);
+            let (mut low, mut high) = (*block, *block);
+            if block.rows.1 - block.rows.0 > block.columns.1 - block.columns.0 {
+                (low.rows.1, high.rows.0) = (row, row);
+            } else {
+                (low.columns.1, high.columns.0) = (column, column);
+            }
+            again |= low.area().max(high.area()) > small;
+            next.extend([low, high]);
         }
+        (dead, again)
     }
 
-    /// All of a block.
-    fn descend(&mut self, block: Block) {
-        if self.is_dead(&block) {
-            return;
-        }
-        if block.area() > LEAF {
-            for half in block.halves() {
-                self.descend(half);
-            }
-            return;
-        }
-        let term = &self.terms[block.term as usize];
-        let left = &term.left[block.rows.0 as usize..block.rows.1 as usize];
-        let right = &term.right[block.columns.0 as usize..block.columns.1 as usize];
-        self.work.visited += (left.len() * right.len()) as u64;
-        for &a in left {
-            for &b in right {
-                self.test(a.combine(b, self.algebra));
-            }
+    /// Notes a sum.
+    fn learn(&self, sum: C, floors: &mut Floors) {
+        let cell = self.cells.of(sum.get(0));
+        if sum.get(1) < floors.at(cell) && sum.dominates(&self.limit) {
+            floors.lower(cell, sum.get(1));
         }
     }
 }

@@ -17,7 +17,7 @@
 
 mod blocks;
 mod boxes;
-mod floors;
+mod cells;
 mod grid;
 mod locate;
 pub mod naive;
@@ -25,6 +25,7 @@ mod pairs;
 mod plane;
 mod point;
 mod scratch;
+mod sift;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -113,8 +114,10 @@ pub fn union_of_sums<C: CostVector>(
         2 if pairs > FEW_PAIRS => {
             if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
                 pairs::by_maximum(algebra, terms, limit, out, work);
-            } else if pairs <= PLANE_PAIRS || shifts || reaches_end(algebra, terms) {
-                pairs::by_grid(algebra, terms, limit, out, &mut scratch.grid, work);
+            } else if reaches_end(algebra, terms) {
+                pairs::by_pairs(algebra, terms, limit, out, work);
+            } else if pairs <= PLANE_PAIRS || shifts {
+                pairs::by_sift(algebra, terms, limit, out, scratch, work);
             } else {
                 blocks::by_blocks(algebra, terms, limit, out, scratch, work);
             }

@@ -1,8 +1,8 @@
 //! Buffers that the kernels reuse.
 
-use super::blocks::Block;
 use super::boxes::Tree;
-use super::floors::Floors;
+use super::cells::{Floors, Uneven};
+use super::sift::Block;
 use super::space::Buffers;
 use super::trim::Covers;
 
@@ -15,6 +15,7 @@ pub struct Scratch<C> {
     pub(super) covers: Covers,
     pub(super) space: Buffers,
     pub(super) grid: Vec<u64>,
+    pub(super) uneven: Uneven,
     pub(super) floors: Floors,
     pub(super) hulls: [Vec<u32>; 2],
     pub(super) blocks: Vec<Block>,
@@ -29,6 +30,7 @@ impl<C> Default for Scratch<C> {
             covers: Covers::default(),
             space: Buffers::default(),
             grid: Vec::new(),
+            uneven: Uneven::default(),
             floors: Floors::default(),
             hulls: Default::default(),
             blocks: Vec::new(),

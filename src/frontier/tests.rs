@@ -70,17 +70,6 @@ fn check<C: CostVector>(
     Ok(())
 }
 
-fn by_grid<C: CostVector>(
-    algebra: &C::Algebra,
-    terms: &[Term<'_, C>],
-    limit: Option<C>,
-    out: &mut Vec<C>,
-    scratch: &mut Scratch<C>,
-    work: &mut Work,
-) {
-    pairs::by_grid(algebra, terms, limit, out, &mut scratch.grid, work);
-}
-
 fn by_pairs<C: CostVector>(
     algebra: &C::Algebra,
     terms: &[Term<'_, C>],
@@ -129,13 +118,13 @@ proptest! {
     }
 
     #[test]
-    fn grid_of_packed(sides in sides(PACKED_TOP, 4, 40), limit in limits(PACKED_TOP)) {
-        check::<Packed2>(by_grid, &(), &sides, limit)?;
+    fn sift_of_packed(sides in sides(PACKED_TOP, 4, 40), limit in limits(PACKED_TOP)) {
+        check::<Packed2>(pairs::by_sift, &(), &sides, limit)?;
     }
 
     #[test]
-    fn grid_of_wide(sides in sides(WIDE_TOP, 4, 40), limit in limits(WIDE_TOP)) {
-        check::<Wide<2>>(by_grid, &WideAlgebra::SUM, &sides, limit)?;
+    fn sift_of_wide(sides in sides(WIDE_TOP, 4, 40), limit in limits(WIDE_TOP)) {
+        check::<Wide<2>>(pairs::by_sift, &WideAlgebra::SUM, &sides, limit)?;
     }
 
     #[test]
@@ -225,8 +214,8 @@ fn large_sums_agree_between_kernels() {
         let (mut expected, mut out) = (Vec::new(), Vec::new());
         pairs::by_pairs(&(), &terms, None, &mut expected, &mut work);
         assert!(is_frontier(&expected) && expected.len() > 300);
-        by_grid(&(), &terms, None, &mut out, &mut scratch, &mut work);
-        assert_eq!(out, expected, "by_grid, {size} points, shift {shift}");
+        pairs::by_sift(&(), &terms, None, &mut out, &mut scratch, &mut work);
+        assert_eq!(out, expected, "by_sift, {size} points, shift {shift}");
         let before = work.visited;
         blocks::by_blocks(&(), &terms, None, &mut out, &mut scratch, &mut work);
         assert_eq!(out, expected, "by_blocks, {size} points, shift {shift}");
@@ -237,7 +226,7 @@ fn large_sums_agree_between_kernels() {
         let limit = Packed2::new(u32::MAX, cap.y());
         blocks::by_blocks(&(), &terms, Some(limit), &mut out, &mut scratch, &mut work);
         assert_eq!(out, expected[expected.len() / 3..]);
-        by_grid(&(), &terms, Some(limit), &mut out, &mut scratch, &mut work);
+        pairs::by_sift(&(), &terms, Some(limit), &mut out, &mut scratch, &mut work);
         assert_eq!(out, expected[expected.len() / 3..]);
     }
 }
