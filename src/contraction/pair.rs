@@ -25,7 +25,9 @@ pub(crate) fn find<'a, C: CostVector>(
         // The shorter side first, in whichever order it was given.
         let swap = left.len() > right.len();
         let (short, long) = if swap { (right, left) } else { (left, right) };
-        let (i, j) = if !sums {
+        let (i, j) = if short.is_empty() {
+            return None;
+        } else if !sums {
             let found = locate(algebra, &[Term { left: short, right: long }], point)?;
             (found.left, found.right)
         } else if short.len() * long.len().ilog2().max(1) as usize <= short.len() + long.len() {
