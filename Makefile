@@ -7,6 +7,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
+# pip and cargo are parallel themselves, and two of a kind would wait for each other.
+.NOTPARALLEL:
 
 PYTHON ?= python3
 VENV   := .venv
@@ -45,7 +47,7 @@ $(VENV)/.dev-requirements: pyproject.toml tools/constraints.txt | $(BIN)/python
 # The package is installed in place: the extension module is built with optimisation (maturin's own
 # default is not) and lies beside the Python sources.
 $(VENV)/.native: $(NATIVE_SOURCES) | $(VENV)/.demo-requirements
-	$(BIN)/maturin develop --release --quiet
+	PIP_QUIET=1 $(BIN)/maturin develop --release --quiet
 	touch $@
 
 native: $(VENV)/.native

@@ -164,7 +164,7 @@ def test_peak_is_resident_plus_transient(resolution: Any) -> None:
 
 
 def test_epsilon_covers_the_frontier_within_its_factor() -> None:
-    graph = chain(40, 8, top=1000)
+    graph = chain(20, 8, top=1000)
     exact = solve(graph)
     rough = solve(graph, epsilon=0.05)
     assert rough.status in {"optimal", "epsilon"}
