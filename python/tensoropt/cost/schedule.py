@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.program import Event, Program
+from tensoropt.cost.program import Program
 from tensoropt.errors import CostError
 
 __all__ = ["Task", "iteration_tasks", "iteration_time", "simulate"]
@@ -75,74 +75,151 @@ def simulate(
     kappa: dict[tuple[int, int], float] = {}
     for (a, b), value in (interference or {}).items():
         kappa[a, b] = kappa[b, a] = value
-    queues: dict[int, list[int]] = {}
     for number, task in enumerate(tasks):
         if any(need >= number for need in task.needs):
             raise CostError(f"task {number} needs a later one: list tasks in the order of issue")
-        queues.setdefault(task.stream, []).append(number)
-    heads = dict.fromkeys(queues, 0)
-    done = [-1.0] * len(tasks)
-    running: dict[int, tuple[int, float]] = {}
-    now = 0.0
-    left = len(tasks)
-    while left:
-        started = True
-        while started:
-            started = False
-            for stream, queue in queues.items():
-                if stream in running or heads[stream] == len(queue):
-                    continue
-                number = queue[heads[stream]]
-                if any(done[need] < 0 for need in tasks[number].needs):
-                    continue
-                heads[stream] += 1
-                started = True
-                if tasks[number].seconds > 0:
-                    running[stream] = (number, tasks[number].seconds)
-                else:
-                    done[number] = now
-                    left -= 1
-        if not running:
-            continue
-        rates = {
-            stream: 1.0 / (1.0 + sum(kappa.get((stream, other), 0.0) for other in running))
-            for stream in running
-        }
-        step = min(work / rates[stream] for stream, (_, work) in running.items())
-        now += step
-        for stream, (number, work) in list(running.items()):
-            remaining = work - step * rates[stream]
-            if remaining <= 1e-12 * tasks[number].seconds:
-                done[number] = now
-                left -= 1
-                del running[stream]
+    return _Simulation(tasks, kappa).done
+
+
+class _Simulation:
+    """One simulation: from event to event, each the end of a task."""
+
+    def __init__(self, tasks: Sequence[Task], kappa: Mapping[tuple[int, int], float]) -> None:
+        self.tasks = tasks
+        self.kappa = kappa
+        self.done = [-1.0] * len(tasks)
+        self.now = 0.0
+        self.queues: dict[int, list[int]] = {}
+        self.waits = [0] * len(tasks)
+        self.unblocks: list[list[int]] = [[] for _ in tasks]
+        for number, task in enumerate(tasks):
+            self.queues.setdefault(task.stream, []).append(number)
+            needs = set(task.needs)
+            self.waits[number] = len(needs)
+            for need in needs:
+                self.unblocks[need].append(number)
+        for queue in self.queues.values():
+            queue.reverse()
+        self.running: dict[int, list[float]] = {}
+        self._rates: dict[tuple[int, ...], list[float]] = {}
+        self._start(list(self.queues))
+        while self.running:
+            self._advance()
+
+    def _start(self, streams: list[int]) -> None:
+        """Start whatever is at the head of an idle stream and has all it needs."""
+        while streams:
+            stream = streams.pop()
+            queue = self.queues[stream]
+            if not queue or stream in self.running or self.waits[queue[-1]]:
+                continue
+            number = queue.pop()
+            seconds = self.tasks[number].seconds
+            if seconds > 0.0:
+                self.running[stream] = [number, seconds]
             else:
-                running[stream] = (number, remaining)
-    return done
+                streams += self._finish(number)
+                streams.append(stream)
+
+    def _finish(self, number: int) -> list[int]:
+        """Mark a task as done; returns the streams that may go on because of it."""
+        self.done[number] = self.now
+        found = []
+        for other in self.unblocks[number]:
+            self.waits[other] -= 1
+            if not self.waits[other]:
+                found.append(self.tasks[other].stream)
+        return found
+
+    def _advance(self) -> None:
+        """Run until the next task is done."""
+        if len(self.running) == 1:
+            ((stream, (number, seconds)),) = self.running.items()
+            self.now += seconds
+            del self.running[stream]
+            self._start([*self._finish(int(number)), stream])
+            return
+        streams = tuple(self.running)
+        rates = self._rates.get(streams)
+        if rates is None:
+            rates = self._rates[streams] = [
+                1.0 / (1.0 + sum(self.kappa.get((s, other), 0.0) for other in streams))
+                for s in streams
+            ]
+        works = list(self.running.values())
+        step = min(work[1] / rate for work, rate in zip(works, rates, strict=True))
+        self.now += step
+        ended = []
+        for stream, work, rate in zip(streams, works, rates, strict=True):
+            work[1] -= step * rate
+            if work[1] <= 1e-12 * self.tasks[int(work[0])].seconds:
+                ended.append((stream, int(work[0])))
+                del self.running[stream]
+        streams_free = [stream for stream, _ in ended]
+        for _, number in ended:
+            streams_free += self._finish(number)
+        self._start(streams_free)
 
 
-def iteration_tasks(program: Program, model: CostModel, micro_batches: int) -> list[Task]:
-    """Tasks of an iteration with so many micro-batches.
+def iteration_tasks(
+    program: Program, model: CostModel, micro_batches: int
+) -> tuple[list[Task], list[int]]:
+    """Tasks of an iteration with so many micro-batches, and the last kernel of each.
 
-    Stream 0 computes, stream ``1 + level`` moves data over the links of that level.
+    Stream 0 computes, stream ``1 + level`` moves data over the links of that level. Kernels that
+    follow each other without anybody waiting in between are one task.
     """
-    tasks: list[Task] = []
+    runs = _merged(program)
     levels = [axis.level for axis in model.mesh.axes]
+    tasks: list[Task] = []
+    ends: list[int] = []
     place: dict[int, int] = {}
-
-    def add(number: int, event: Event) -> None:
-        stream = 0 if event.axis < 0 else 1 + levels[event.axis]
-        needs = tuple(place[n] for n in event.needs if n in place)
-        place[number] = len(tasks)
-        tasks.append(Task(stream, event.seconds, needs))
-
     for micro_batch in range(micro_batches):
         first, last = micro_batch == 0, micro_batch == micro_batches - 1
-        for number, event in enumerate(program.events):
-            once = {"every": True, "first": first, "last": last, "after": last}
-            if once[event.when]:
-                add(number, event)
-    return tasks
+        when = {"every": True, "first": first, "last": last, "after": last}
+        for run in runs:
+            if when[run.when]:
+                place.update(dict.fromkeys(run.events, len(tasks)))
+                stream = 0 if run.axis < 0 else 1 + levels[run.axis]
+                needs = tuple([place[n] for n in run.needs if n in place])
+                tasks.append(Task(stream, run.seconds, needs))
+        ends.append(max(n for n, task in enumerate(tasks) if task.stream == 0))
+    return tasks, ends
+
+
+@dataclass(slots=True)
+class _Run:
+    """Events that are one task."""
+
+    events: list[int]
+    needs: tuple[int, ...]
+    axis: int
+    when: str
+    seconds: float
+
+
+def _merged(program: Program) -> list[_Run]:
+    """Kernels joined where nobody waits in between; every collective by itself."""
+    events = program.events
+    asked = {n for e in events if e.axis >= 0 for n in e.needs}
+    waited: set[int] = set()
+    runs: list[_Run] = []
+    kernels: _Run | None = None
+    for number, event in enumerate(events):
+        if event.axis >= 0:
+            runs.append(_Run([number], event.needs, event.axis, event.when, event.seconds))
+            continue
+        # A kernel waits for the kernels before it in any case.
+        needs = tuple([n for n in event.needs if events[n].axis >= 0 and n not in waited])
+        waited.update(needs)
+        follows = kernels is not None and not needs and kernels.when == event.when
+        if kernels is not None and follows and kernels.events[-1] not in asked:
+            kernels.events.append(number)
+            kernels.seconds += event.seconds
+            continue
+        kernels = _Run([number], needs, -1, event.when, event.seconds)
+        runs.append(kernels)
+    return runs
 
 
 def iteration_time(program: Program, model: CostModel) -> float:
@@ -160,8 +237,11 @@ def iteration_time(program: Program, model: CostModel) -> float:
         if axis.size > 1
     }
     count = min(program.micro_batches, STEADY)
-    time = max(simulate(iteration_tasks(program, model, count), kappa), default=0.0)
+    tasks, ends = iteration_tasks(program, model, count)
+    done = simulate(tasks, kappa)
+    time = max(done, default=0.0)
     if program.micro_batches > count:
-        before = max(simulate(iteration_tasks(program, model, count - 1), kappa))
-        time += (program.micro_batches - count) * (time - before)
+        # What the second micro-batch took, from the end of the first one's kernels to its own.
+        first, second = (done[end] for end in ends[:2])
+        time += (program.micro_batches - count) * (second - first)
     return time
