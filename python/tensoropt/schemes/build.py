@@ -34,6 +34,8 @@ from tensoropt.sharding.layouts import STATE_PR, STATE_RP, STATE_RR
 
 __all__ = ["LeftOut", "NamedScheme", "SchemeBuilder", "Schemes", "named_schemes"]
 
+_Split = tuple[dict[int, Labels], dict[str, State], frozenset[tuple[str, int | None]]]
+
 ZERO = {"": "ddp", "ZeRO-1": "zero1", "ZeRO-2": "zero2", "ZeRO-3": "zero3"}
 
 
@@ -175,9 +177,15 @@ class SchemeBuilder:
         self.graph: Graph = decisions.graph
         self.micro_batches = micro_batches
         self.classes = classes or dim_classes(self.graph, decisions.rules)
-        self.keepers = Keepers(decisions, recomputable=False)
+        keepers = Keepers(decisions, recomputable=False)
+        self._kept = {
+            link
+            for link in decisions.links
+            if isinstance(link, Conversion) and keepers.of(link).reader
+        }
         self.has_experts = any(o.family == "moe_dispatch" for o in self.graph.operators)
         self._labels: dict[tuple[str, int], GroupLabels] = {}
+        self._splits: dict[object, _Split] = {}
 
     def on(self, mesh: Mesh, recompute: Sequence[bool] = (False,)) -> Schemes:
         """Build every scheme that a mesh serves best.
@@ -240,8 +248,7 @@ class SchemeBuilder:
             groups.append((plain, data))
         if option.experts:
             size = math.prod(mesh.shape[a] for a in option.experts)
-            experts = self._group("data", ways)
-            experts = expert_labels(self.decisions, self.classes, experts, size)
+            experts = self._experts(data, ways, size)
             if experts.labels == data.labels:
                 raise ShardingError(f"no experts that split {size} ways")
             groups.append((option.experts, experts))
@@ -255,8 +262,7 @@ class SchemeBuilder:
                 if self.graph.tokens_per_sample is None or tensor.labels == base.labels:
                     raise ShardingError(f"no sequence that splits {size} ways")
             groups.append((axes.tensor, tensor))
-        operators = self._operators(mesh, groups)
-        tensors = self._tensors(mesh, operators)
+        operators, tensors, regathered = self._split(mesh, groups, option.sequence)
         assignment = Assignment(
             mesh,
             self.micro_batches,
@@ -264,10 +270,23 @@ class SchemeBuilder:
             operators,
             tensors,
             self._schemes(mesh, axes.data, ZERO[option.zero], operators, tensors),
-            self._regathered(mesh, operators, tensors) if option.sequence else frozenset(),
+            regathered,
         )
         notes = [note for _, group in groups for note in group.notes]
         return assignment, tuple(dict.fromkeys(notes))
+
+    def _split(
+        self, mesh: Mesh, groups: Sequence[tuple[tuple[int, ...], GroupLabels]], sequence: bool
+    ) -> _Split:
+        """All but how parameters are kept, which is found once for all ZeRO variants."""
+        key = (mesh, tuple((axes, id(group)) for axes, group in groups), sequence)
+        found = self._splits.get(key)
+        if found is None:
+            operators = self._operators(mesh, groups)
+            tensors = self._tensors(mesh, operators)
+            again = self._regathered(mesh, operators, tensors) if sequence else frozenset()
+            found = self._splits[key] = (operators, tensors, again)
+        return found
 
     def _group(self, kind: str, ways: int) -> GroupLabels:
         found = self._labels.get((kind, ways))
@@ -282,6 +301,13 @@ class SchemeBuilder:
             self._labels[kind, ways] = found
         return found
 
+    def _experts(self, data: GroupLabels, ways: int, size: int) -> GroupLabels:
+        found = self._labels.get((f"experts in data {ways}", size))
+        if found is None:
+            found = expert_labels(self.decisions, self.classes, data, size)
+            self._labels[f"experts in data {ways}", size] = found
+        return found
+
     def _require(self, group: GroupLabels, what: str, size: int | None, ways: int) -> None:
         if not any(group.labels.values()):
             of_size = "" if size is None else f" of {size}"
@@ -291,13 +317,16 @@ class SchemeBuilder:
         self, mesh: Mesh, groups: Sequence[tuple[tuple[int, ...], GroupLabels]]
     ) -> dict[int, Labels]:
         operators = {}
+        shape = mesh.shape
         for position, rule in self.decisions.rules.items():
-            labels = [""] * len(mesh.shape)
-            for axes, group in groups:
+            labels = [""] * len(shape)
+            given = [(axes, group.labels[position]) for axes, group in groups]
+            for axes, label in given:
                 for axis in axes:
-                    labels[axis] = group.labels[position]
-            name = self.graph.operators[position].name
-            check_labels(rule, labels, mesh.shape, name)
+                    labels[axis] = label
+            # Each group's labels are legal by themselves; together they may split one dim too far.
+            if len(given) > 1 and given[0][1] == given[1][1]:
+                check_labels(rule, labels, shape, self.graph.operators[position].name)
             operators[position] = tuple(labels)
         return operators
 
@@ -320,11 +349,12 @@ class SchemeBuilder:
                 state = operand_state(rule, link.operand, operators[position], tensor.requires_grad)
                 read.setdefault(link.tensor, []).append(state)
         states = {}
+        axes = range(len(mesh.shape))
         for name, readers in read.items():
             trained = self.graph.tensors[name].requires_grad
             states[name] = tuple(
                 _agree([r[axis] for r in readers], produced.get(name, readers[0])[axis], trained)
-                for axis in range(len(mesh.shape))
+                for axis in axes
             )
         return states
 
@@ -351,12 +381,13 @@ class SchemeBuilder:
     ) -> frozenset[tuple[str, int | None]]:
         """Everything that is gathered and kept for backward is gathered again instead."""
         found = set()
+        shape = mesh.shape
         for link in self.decisions.links:
-            if not isinstance(link, Conversion) or not self.keepers.of(link).reader:
+            if not isinstance(link, Conversion) or link not in self._kept:
                 continue
             source = self._state(link, "source", operators, tensors)
             target = self._state(link, "target", operators, tensors)
-            if STATE_PR not in source and _parts(mesh, source) > _parts(mesh, target):
+            if STATE_PR not in source and _parts(shape, source) > _parts(shape, target):
                 reader = int(link.target.key) if link.target.kind == "operator" else None
                 found.add((link.tensor, reader))
         return frozenset(found)
@@ -390,5 +421,5 @@ def _agree(readers: Sequence[int], produced: int, trained: bool) -> int:
     return STATE_RP if trained else STATE_RR
 
 
-def _parts(mesh: Mesh, state: State) -> int:
-    return math.prod(n for n, digit in zip(mesh.shape, state, strict=True) if digit >= 3)
+def _parts(shape: Sequence[int], state: State) -> int:
+    return math.prod([n for n, digit in zip(shape, state, strict=True) if digit >= 3])
