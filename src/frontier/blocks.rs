@@ -7,7 +7,7 @@
 //! and each halving of the blocks adds some pairs. The small blocks that are left are
 //! sifted ([`Sums::sift`]).
 
-use super::cells::{Cells, Floors};
+use super::cells::{Cells, Even, Floors};
 use super::point::CostVector;
 use super::sift::{Block, Sums};
 use super::{Scratch, Term, Work};
@@ -39,13 +39,35 @@ pub(super) fn by_blocks<C: CostVector>(
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    let Scratch { uneven: cells, floors, hulls, blocks, next_blocks, .. } = scratch;
+    let Scratch { uneven, floors, hulls, blocks, next_blocks, .. } = scratch;
     let seeds = out;
     seeds.clear();
     let Some(range) = range(algebra, terms) else {
         return;
     };
     let limit = limit.unwrap_or(C::UNLIMITED);
+    seed(algebra, terms, limit, hulls, seeds);
+    work.visited += seeds.len() as u64;
+    Block::whole(terms, blocks);
+    let buffers = (blocks, next_blocks);
+    let cells = (seeds.len() * CELLS_PER_SEED).clamp(64, CELLS);
+    let even = Even::new(range, cells as u64);
+    if is_even(seeds, range, floors) {
+        Sums { algebra, terms, limit, cells: &even }.search(buffers, floors, seeds, work);
+    } else {
+        uneven.fit(range, cells, seeds);
+        Sums { algebra, terms, limit, cells: &*uneven }.search(buffers, floors, seeds, work);
+    }
+}
+
+/// Sums along the lower hulls of both sides of all terms.
+fn seed<C: CostVector>(
+    algebra: &C::Algebra,
+    terms: &[Term<'_, C>],
+    limit: C,
+    hulls: &mut [Vec<u32>; 2],
+    seeds: &mut Vec<C>,
+) {
     for term in terms {
         let mut count = 0usize;
         along_hulls(term, hulls, |a, b| {
@@ -56,26 +78,15 @@ pub(super) fn by_blocks<C: CostVector>(
             count += 1;
         });
     }
-    work.visited += seeds.len() as u64;
-    cells.fit(range, (seeds.len() * CELLS_PER_SEED).min(CELLS), seeds);
-    floors.reset(cells, limit.get(1).saturating_add(1));
-    seeds.iter().for_each(|seed| floors.note(cells.of(seed.get(0)), seed.get(1)));
-    floors.settle();
-    Block::whole(terms, blocks);
-    let sums = Sums { algebra, terms, limit, cells: &*cells };
-    let mut small = SMALL;
-    loop {
-        let (dead, again) = sums.halve(blocks, small, floors, next_blocks, work);
-        std::mem::swap(blocks, next_blocks);
-        if again {
-            continue;
-        }
-        if small <= LEAF || dead * KILL < blocks.len() {
-            break;
-        }
-        small /= 2;
-    }
-    sums.sift(blocks, SAMPLE, floors, seeds, work);
+}
+
+/// Whether points are spread over objective 0 about as evenly as random ones.
+fn is_even<C: CostVector>(points: &[C], range: (u64, u64), floors: &mut Floors) -> bool {
+    let cells = Even::new(range, points.len() as u64);
+    floors.reset(&cells, 0);
+    let crowd: u64 = points.iter().map(|point| floors.count(cells.of(point.get(0)))).sum();
+    // Pairs of points in one cell: half a pair per point and cell where the spread is random.
+    crowd <= 2 * points.len() as u64
 }
 
 /// The least and the greatest objective 0 of any sum; `None` if there is none.
@@ -92,6 +103,33 @@ pub(super) fn range<C: CostVector>(
 }
 
 impl<C: CostVector, M: Cells> Sums<'_, '_, C, M> {
+    /// Halves blocks while that drops some, then sifts what is left. `out` holds known sums, and is
+    /// overwritten with the frontier.
+    fn search(
+        &self,
+        (blocks, next): (&mut Vec<Block>, &mut Vec<Block>),
+        floors: &mut Floors,
+        out: &mut Vec<C>,
+        work: &mut Work,
+    ) {
+        floors.reset(self.cells, self.limit.get(1).saturating_add(1));
+        out.iter().for_each(|seed| floors.note(self.cells.of(seed.get(0)), seed.get(1)));
+        floors.settle();
+        let mut small = SMALL;
+        loop {
+            let (dead, again) = self.halve(blocks, small, floors, next, work);
+            std::mem::swap(blocks, next);
+            if again {
+                continue;
+            }
+            if small <= LEAF || dead * KILL < blocks.len() {
+                break;
+            }
+            small /= 2;
+        }
+        self.sift(blocks, SAMPLE, floors, out, work);
+    }
+
     /// One level of all blocks: drops the dominated ones, and halves the others across the longer
     /// side unless they are small, learning from one pair of each. How many were dropped, and
     /// whether a block is left that is not small.

@@ -23,9 +23,9 @@ pub(super) struct Even {
 }
 
 impl Even {
-    /// About `cells` cells, at most.
+    /// At most `cells` cells, or two.
     pub(super) fn new((low, high): (u64, u64), cells: u64) -> Self {
-        let shift = ((high - low) / cells).checked_ilog2().map_or(0, |bits| bits + 1);
+        let shift = ((high - low) / cells.max(2)).checked_ilog2().map_or(0, |bits| bits + 1);
         Self { low, shift, count: ((high - low) >> shift) as usize + 1 }
     }
 }
@@ -119,6 +119,13 @@ impl Floors {
     pub(super) fn reset(&mut self, cells: &impl Cells, ceiling: u64) {
         self.0.clear();
         self.0.resize(cells.count() + 1, ceiling);
+    }
+
+    /// Counts a point in a cell; how many were counted there before.
+    #[inline]
+    pub(super) fn count(&mut self, cell: usize) -> u64 {
+        self.0[cell] += 1;
+        self.0[cell] - 1
     }
 
     /// The floor of a cell.

@@ -51,6 +51,8 @@ pub struct Term<'a, C> {
 const FEW_PAIRS: u64 = 128;
 /// Up to this many pairs of two objectives, two passes over all of them are fastest.
 const PLANE_PAIRS: u64 = 1 << 13;
+/// So few pairs per point, that is, where one side of each term is short, likewise.
+const PAIRS_PER_POINT: u64 = 24;
 /// Up to this many pairs of three or four objectives, forming and filtering all is fastest.
 const SPACE_PAIRS: u64 = 1 << 14;
 
@@ -101,6 +103,7 @@ pub fn union_of_sums<C: CostVector>(
     work: &mut Work,
 ) {
     let pairs = terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
+    let points = terms.iter().map(|t| t.left.len() as u64 + t.right.len() as u64).sum::<u64>();
     let shifts = terms.iter().all(|t| t.left.len().min(t.right.len()) <= 1);
     work.pairs += pairs;
     match C::OBJECTIVES {
@@ -116,7 +119,7 @@ pub fn union_of_sums<C: CostVector>(
                 pairs::by_maximum(algebra, terms, limit, out, work);
             } else if reaches_end(algebra, terms) {
                 pairs::by_pairs(algebra, terms, limit, out, work);
-            } else if pairs <= PLANE_PAIRS || shifts {
+            } else if pairs <= PLANE_PAIRS.max(PAIRS_PER_POINT * points) {
                 pairs::by_sift(algebra, terms, limit, out, scratch, work);
             } else {
                 blocks::by_blocks(algebra, terms, limit, out, scratch, work);
