@@ -129,6 +129,19 @@ class FusedAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(b, n, c))
 
 
+class BuiltInAttention(nn.Module):
+    """torch's own attention and encoder layer, which merge batch and heads into one dim."""
+
+    def __init__(self, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.plain = nn.MultiheadAttention(width, heads)
+        self.layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.plain(x, x, x)
+        return self.layer(y.transpose(0, 1)).square().mean()
+
+
 class PatchClassifier(nn.Module):
     """A vision transformer with pre-normalisation and mean pooling."""
 

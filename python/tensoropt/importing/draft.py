@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.graph import FLOATING, Graph, Operator, Tensor
+from tensoropt.graph import Graph, Operator, Tensor
 
 __all__ = ["Draft"]
 
@@ -113,13 +113,14 @@ class Draft:
     ) -> Operator:
         """As :meth:`operator`, with one new tensor as its result.
 
-        The tensor takes its dtype from ``like_output``, by default the first result of ``like``.
+        The tensor is like ``like_output``, by default the first result of ``like``: it has its
+        dtype, and a gradient only if that one has.
         """
         made = self.operator(like, family, inputs, (), **given)
         self._names.discard(made.name)
         model = self.tensors[like_output or like.outputs[0]]
         operands = [self.tensors[i] for i in made.inputs if i]
-        grad = any(t.requires_grad for t in operands) and model.dtype in FLOATING
+        grad = model.requires_grad and any(t.requires_grad for t in operands)
         output = self.tensor(
             model.name, made.name, shape, kind="activation", requires_grad=grad, padded_dims=()
         )

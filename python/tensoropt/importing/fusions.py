@@ -13,7 +13,7 @@ from dataclasses import replace
 from tensoropt.graph import Operator
 from tensoropt.importing.draft import Draft
 
-__all__ = ["fuse_gelu", "fuse_grouped_heads", "fuse_rms_norm"]
+__all__ = ["drop_parameter_casts", "fuse_gelu", "fuse_grouped_heads", "fuse_rms_norm"]
 
 
 def _is(operator: Operator | None, op: str, scalar: float | None = None) -> bool:
@@ -189,3 +189,18 @@ def _unrepeated(draft: Draft, name: str) -> str | None:
         return None
     grown = (b, heads * repeated[2], tokens, width)
     return split.inputs[0] if draft.shape(name) == grown else None
+
+
+def drop_parameter_casts(draft: Draft) -> None:
+    """Read parameters without the casts of mixed precision; the search has a precision of its own.
+
+    A cast between the parameter and its product would stand for the copy in the compute dtype that
+    every precision bundle counts already.
+    """
+    for operator in draft.operators:
+        if not _is(operator, "cast") or not draft.untouched([operator]):
+            continue
+        source, output = draft.tensors[operator.inputs[0]], draft.tensors[operator.outputs[0]]
+        if source.kind == "parameter" and source.is_floating and output.is_floating:
+            draft.rename(output.name, source.name)
+            draft.replace(operator)

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from tensoropt.graph import Graph, Operator
 from tensoropt.importing.draft import Draft
 from tensoropt.importing.experts import fuse_experts
-from tensoropt.importing.fusions import fuse_gelu, fuse_grouped_heads, fuse_rms_norm
+from tensoropt.importing.fusions import (
+    drop_parameter_casts,
+    fuse_gelu,
+    fuse_grouped_heads,
+    fuse_rms_norm,
+)
+from tensoropt.importing.moves import compose_transposes, compose_views, regroup, same_gradient
 from tensoropt.importing.slicing import split_fused_projections
 
 __all__ = ["mark_vocabulary", "simplify"]
@@ -41,12 +47,13 @@ def simplify(graph: Graph) -> Graph:
     """
     draft = Draft(graph)
     draft.commit()
+    moves = (compose_views, compose_transposes, regroup)
     for group in (
-        (compose_views, compose_transposes),
-        (fuse_experts, fuse_rms_norm, fuse_gelu, fuse_grouped_heads),
-        (unflatten_cross_entropy, sink_flattening, compose_views, compose_transposes),
+        moves,
+        (fuse_experts, fuse_rms_norm, fuse_gelu, fuse_grouped_heads, drop_parameter_casts),
+        (unflatten_cross_entropy, sink_flattening, *moves),
         (split_fused_projections,),
-        (compose_views, compose_transposes),
+        (sink_flattening, *moves),
     ):
         _until_stable(draft, group)
     result = draft.graph()
@@ -69,91 +76,60 @@ def _until_stable(draft: Draft, passes: tuple[Pass, ...]) -> None:
             return
 
 
-def compose_views(draft: Draft) -> None:
-    """Read a view of a view from its origin; remove views that change nothing."""
-    for operator in draft.operators:
-        if operator.family != "view" or not draft.untouched([operator]):
-            continue
-        (source,), (output,) = operator.inputs, operator.outputs
-        if not _same_gradient(draft, source, output):
-            continue
-        if draft.shape(source) == draft.shape(output):
-            draft.rename(output, source)
-            draft.replace(operator)
-            continue
-        below = draft.producer(source, "view")
-        if below is not None and _same_gradient(draft, below.inputs[0], source):
-            draft.replace(operator, replace(operator, inputs=below.inputs))
-
-
-def compose_transposes(draft: Draft) -> None:
-    """Merge a transpose of a transpose; remove one that keeps the order."""
-    for operator in draft.operators:
-        if operator.family != "transpose" or not draft.untouched([operator]):
-            continue
-        perm = list(operator.attributes["perm"])
-        if perm == sorted(perm):
-            draft.rename(operator.outputs[0], operator.inputs[0])
-            draft.replace(operator)
-            continue
-        below = draft.producer(operator.inputs[0], "transpose")
-        if below is not None:
-            first = below.attributes["perm"]
-            merged = {**operator.attributes, "perm": [first[p] for p in perm]}
-            draft.replace(operator, replace(operator, inputs=below.inputs, attributes=merged))
-
-
-def _same_gradient(draft: Draft, before: str, after: str) -> bool:
-    """Whether a view passes gradients on (a detached one does not)."""
-    return draft.tensors[before].requires_grad == draft.tensors[after].requires_grad
-
-
 @dataclass(frozen=True)
 class _Rows:
-    """What a view flattens to rows: the tensor, and the dims that became the row dim."""
+    """What a view flattens: the tensor, and its first dims that became one."""
 
     source: str
     lead: tuple[int, ...]
 
 
 def flattened_rows(draft: Draft, name: str) -> _Rows | None:
-    """Where rows (r, c) come from, if a view made ``r`` by merging the first dims of a tensor."""
+    """Where (r, ...) comes from, if a view made ``r`` by merging the first dims of a tensor.
+
+    The view may also have merged all that follows into one dim, as attention's heads are.
+    """
     view = draft.producer(name, "view")
-    if view is None or len(draft.shape(name)) != 2:
+    after = draft.shape(name)
+    if view is None or len(after) < 2:
         return None
     (source,) = view.inputs
-    before, rows = draft.shape(source), draft.shape(name)[0]
-    if not _same_gradient(draft, source, name):
+    before = draft.shape(source)
+    if not same_gradient(draft, source, name):
         return None
     for count in range(2, len(before)):
-        if math.prod(before[:count]) == rows and math.prod(before[: count - 1]) != rows:
-            return _Rows(source, before[:count])
+        lead = before[:count]
+        if math.prod(lead) == after[0] and math.prod(lead[:-1]) != after[0]:
+            return _Rows(source, lead) if len(after) == 2 or before[count:] == after[1:] else None
     return None
 
 
 def _widened(draft: Draft, like: Operator, rows: _Rows, name: str) -> tuple[str, list[Operator]]:
     """The rows with their dims apart, and the view that this may need."""
-    shape = (*rows.lead, draft.shape(name)[-1])
+    shape = (*rows.lead, *draft.shape(name)[1:])
     if draft.shape(rows.source) == shape:
         return rows.source, []
-    view = draft.result(like, "view", (rows.source,), shape)
+    view = draft.result(like, "view", (rows.source,), shape, like_output=name)
     return view.outputs[0], [view]
 
 
 def sink_flattening(draft: Draft) -> None:
-    """Let row-wise operators act on (batch, token, feature) instead of flattened rows.
+    """Let row-wise operators act on (batch, token, ...) instead of flattened rows.
 
-    ``linear(view(x))`` becomes ``view(linear(x))``, likewise for elementwise operators, dropout and
-    normalisation of the last dim; the views then meet others and vanish.
+    ``linear(view(x))`` becomes ``view(linear(x))``, likewise for elementwise operators, dropout,
+    normalisation and softmax of other dims, and batched products; the views then meet others and
+    vanish. One sweep follows a chain of such operators to its end.
     """
+    sunk: dict[str, _Rows] = {}
     for operator in draft.operators:
-        if not draft.untouched([operator]) or not _row_wise(draft, operator):
+        rows = _row_operands(draft, operator)
+        if not rows or not draft.untouched([operator]):
             continue
-        rows = [name for name in operator.inputs if name and _has_rows(draft, name)]
-        origins = {name: flattened_rows(draft, name) for name in rows}
-        leads = {origin.lead for origin in origins.values() if origin is not None}
-        if len(leads) != 1 or None in origins.values():
+        origins = {name: sunk.get(name) or flattened_rows(draft, name) for name in rows}
+        found = {origin.lead for origin in origins.values() if origin is not None}
+        if len(found) != 1 or None in origins.values():
             continue
+        lead = found.pop()
         inputs, made = [], []
         for name in operator.inputs:
             origin = origins.get(name)
@@ -162,29 +138,41 @@ def sink_flattening(draft: Draft) -> None:
                 made += views
             inputs.append(name)
         (output,) = operator.outputs
-        shape = (*leads.pop(), draft.shape(output)[-1])
-        inner = draft.result(operator, operator.family, inputs, shape, like_output=output)
         attributes = dict(operator.attributes)
         if operator.family == "softmax":
-            attributes["dim"] = len(shape) - 1
-        inner = replace(inner, attributes=attributes)
+            attributes["dim"] += len(lead) - 1
+        shape = (*lead, *draft.shape(output)[1:])
+        inner = draft.result(
+            operator, operator.family, inputs, shape, like_output=output, **attributes
+        )
         view = draft.operator(operator, "view", inner.outputs, operator.outputs)
         draft.replace(operator, *made, inner, view)
+        sunk[output] = _Rows(inner.outputs[0], lead)
 
 
-def _row_wise(draft: Draft, operator: Operator) -> bool:
-    if operator.family in ("linear", "dropout"):
-        return len(draft.shape(operator.outputs[0])) == 2
-    if operator.family == "layer_norm":
-        return operator.attributes["dims"] == 1 and len(draft.shape(operator.outputs[0])) == 2
-    if operator.family == "softmax":
-        return operator.attributes["dim"] == 1 and len(draft.shape(operator.outputs[0])) == 2
-    return operator.family == "elementwise" and len(draft.shape(operator.outputs[0])) == 2
-
-
-def _has_rows(draft: Draft, name: str) -> bool:
-    tensor = draft.tensors[name]
-    return tensor.kind != "parameter" and len(tensor.shape) == 2
+def _row_operands(draft: Draft, operator: Operator) -> list[str]:
+    """The operands whose rows correspond to those of the result, if rows are independent."""
+    if len(operator.outputs) != 1 or len(draft.shape(operator.outputs[0])) < 2:
+        return []
+    shape = draft.shape(operator.outputs[0])
+    family, attributes = operator.family, operator.attributes
+    if family in ("linear", "dropout"):
+        return [operator.inputs[0]]
+    if family == "layer_norm":
+        return [operator.inputs[0]] if attributes["dims"] < len(shape) else []
+    if family == "softmax":
+        return [operator.inputs[0]] if attributes["dim"] > 0 else []
+    if family == "matmul":
+        batched = all(len(draft.shape(name)) == 3 for name in operator.inputs)
+        return list(dict.fromkeys(operator.inputs)) if batched and len(shape) == 3 else []
+    if family == "elementwise" and attributes["op"] not in ("tril", "triu"):
+        # Other operands broadcast to the rows whatever their number.
+        return [
+            name
+            for name in dict.fromkeys(operator.inputs)
+            if name and len(draft.shape(name)) == len(shape) and draft.shape(name)[0] == shape[0]
+        ]
+    return []
 
 
 def unflatten_cross_entropy(draft: Draft) -> None:
@@ -194,7 +182,7 @@ def unflatten_cross_entropy(draft: Draft) -> None:
             continue
         logits, target = operator.inputs
         origin = flattened_rows(draft, logits)
-        if origin is None or len(draft.shape(target)) != 1:
+        if origin is None or len(draft.shape(logits)) != 2 or len(draft.shape(target)) != 1:
             continue
         logits, made = _widened(draft, operator, origin, logits)
         view = draft.result(operator, "view", (target,), origin.lead, like_output=target)

@@ -20,14 +20,20 @@ from tensoropt.importing.draft import Draft
 __all__ = ["split_fused_projections"]
 
 
+_OTHER, _LAST, _FIRST, _REST = range(4)
+
+
 @dataclass(frozen=True)
 class _Cut:
     """How a product is cut: by which operators, along the leading factor of its last dim."""
 
-    path: tuple[Operator, ...]  # views and transposes between the product and the cut
+    #: Views and transposes between the product and the cut, each with the dim of its result that
+    #: holds the factor that is cut.
+    path: tuple[tuple[Operator, int], ...]
     cutters: tuple[Operator, ...]
-    factors: tuple[int, ...]  # of the last dim
-    bounds: tuple[tuple[int, int], ...]  # of every part, along the first factor
+    size: int  # of the leading factor
+    inner: int  # elements of the last dim for each step of it
+    bounds: tuple[tuple[int, int], ...]  # of every part, along the leading factor
 
 
 def split_fused_projections(draft: Draft) -> None:
@@ -57,11 +63,10 @@ def _find(draft: Draft, product: Operator) -> _Cut | None:
     """Follow views and transposes from the product to where it is cut."""
     name = product.outputs[0]
     shape = draft.shape(name)
-    lead = len(shape) - 1
-    factors: tuple[int, ...] = (shape[-1],)
-    # dims[i]: what dim i of the current tensor is: a leading dim, or factor f as lead + f.
-    dims = list(range(len(shape)))
-    path: list[Operator] = []
+    # What every dim of the current tensor is: _OTHER, the whole last dim, its first factor, or
+    # another factor of it. Views that add or drop dims of size 1 change nothing of that.
+    kinds = [_OTHER] * (len(shape) - 1) + [_LAST]
+    path: list[tuple[Operator, int]] = []
     while True:
         readers = draft.consumers(name)
         if name == draft.loss or not readers or not draft.untouched(readers):
@@ -71,20 +76,51 @@ def _find(draft: Draft, product: Operator) -> _Cut | None:
         if len(readers) != 1:
             return None
         (step,) = readers
-        after = draft.shape(step.outputs[0])
         if step.family == "transpose":
-            dims = [dims[p] for p in step.attributes["perm"]]
-        elif step.family == "view" and not path and after[:lead] == shape[:lead]:
-            factors = after[lead:]
-            dims = list(range(len(after)))
+            kinds = [kinds[p] for p in step.attributes["perm"]]
+        elif step.family == "view":
+            viewed = _viewed(draft.shape(name), kinds, draft.shape(step.outputs[0]))
+            if viewed is None:
+                return None
+            kinds = viewed
         else:
             return None
-        path.append(step)
         name = step.outputs[0]
-    if {dims[reader.attributes["dim"]] for reader in readers} != {lead}:
+        path.append((step, _leading(kinds)))
+    if {reader.attributes["dim"] for reader in readers} != {_leading(kinds)}:
         return None
-    bounds = _bounds(readers, factors[0])
-    return _Cut(tuple(path), tuple(readers), factors, bounds) if bounds else None
+    size = draft.shape(name)[_leading(kinds)]
+    bounds = _bounds(readers, size)
+    return _Cut(tuple(path), tuple(readers), size, shape[-1] // size, bounds) if bounds else None
+
+
+def _leading(kinds: list[int]) -> int:
+    """The dim that is the product's last one, or the leading factor of it."""
+    return next(d for d, kind in enumerate(kinds) if kind in (_LAST, _FIRST))
+
+
+def _viewed(before: tuple[int, ...], kinds: list[int], after: tuple[int, ...]) -> list[int] | None:
+    """What the dims of a view are, if it splits at most the last dim of the product."""
+    found = [_OTHER] * len(after)
+    targets = [d for d, size in enumerate(after) if size != 1]
+    for size, kind in zip(before, kinds, strict=True):
+        if size == 1:
+            if kind in (_LAST, _FIRST):
+                return None
+            continue
+        taken = [targets.pop(0)] if targets else []
+        while taken and kind == _LAST and math.prod(after[d] for d in taken) < size:
+            if not targets:
+                return None
+            taken.append(targets.pop(0))
+        if math.prod(after[d] for d in taken) != size:
+            return None
+        for position, d in enumerate(taken):
+            if kind == _LAST and len(taken) > 1:
+                found[d] = _REST if position else _FIRST
+            else:
+                found[d] = kind
+    return found
 
 
 def _bounds(readers: list[Operator], size: int) -> tuple[tuple[int, int], ...] | None:
@@ -111,7 +147,6 @@ def _bounds(readers: list[Operator], size: int) -> tuple[tuple[int, int], ...] |
 def _apply(draft: Draft, product: Operator, cut: _Cut) -> None:
     outputs = [name for cutter in cut.cutters for name in cutter.outputs]
     lead = draft.shape(product.outputs[0])[:-1]
-    inner = math.prod(cut.factors[1:])
     made: list[Operator] = []
     for output, (start, stop) in zip(outputs, cut.bounds, strict=True):
         inputs = [product.inputs[0]]
@@ -120,29 +155,24 @@ def _apply(draft: Draft, product: Operator, cut: _Cut) -> None:
             rank = len(draft.shape(name))
             stored_first = position == 0 and product.attributes.get("weight") == "nk"
             dim = 0 if stored_first else rank - 1
-            inputs.append(_part(draft, name, dim, start * inner, stop * inner))
-        shape = (*lead, (stop - start) * inner)
+            inputs.append(_part(draft, name, dim, start * cut.inner, stop * cut.inner))
+        shape = (*lead, (stop - start) * cut.inner)
         part = draft.result(product, product.family, inputs, shape)
         made.append(replace(part, attributes=product.attributes))
-        made += _replay(draft, cut, made[-1], (*lead, stop - start, *cut.factors[1:]), output)
+        made += _replay(draft, cut, made[-1], stop - start, output)
     draft.replace(product, *made)
-    for operator in (*cut.path, *cut.cutters):
+    for operator in (*(step for step, _ in cut.path), *cut.cutters):
         draft.replace(operator)
 
 
-def _replay(
-    draft: Draft, cut: _Cut, part: Operator, viewed: tuple[int, ...], output: str
-) -> list[Operator]:
+def _replay(draft: Draft, cut: _Cut, part: Operator, share: int, output: str) -> list[Operator]:
     """The views and transposes of the whole, on one part; the last one's result is ``output``."""
     made: list[Operator] = []
     name = part.outputs[0]
-    for step in cut.path:
-        if step.family == "view":
-            again = draft.result(step, "view", (name,), viewed)
-        else:
-            perm = list(step.attributes["perm"])
-            shape = [draft.shape(name)[p] for p in perm]
-            again = draft.result(step, "transpose", (name,), shape, perm=perm)
+    for step, dim in cut.path:
+        shape = list(draft.shape(step.outputs[0]))
+        shape[dim] = shape[dim] * share // cut.size
+        again = draft.result(step, step.family, (name,), shape, **step.attributes)
         made.append(again)
         name = again.outputs[0]
     draft.rename(output, name)

@@ -209,6 +209,8 @@ class Translator:
     ) -> Names:
         """Add an operator with several results."""
         path = module_path(node)
+        if requires_grad is None and _without_gradient(node):
+            requires_grad = False
         label = label or attributes.get("op") or family
         outputs = self.builder.ops(
             family,
@@ -399,6 +401,11 @@ def _require_static(node: Any) -> None:
                 f"sizes that depend on data, ({', '.join(map(str, shape))}): replace boolean "
                 "indexing and nonzero by masks or torch.where"
             )
+
+
+def _without_gradient(node: Any) -> bool:
+    """Whether the node comes from a ``torch.no_grad`` region."""
+    return str((node.meta.get("torch_fn") or ("",))[0]).startswith("wrap_with_set_grad_enabled")
 
 
 def base_name(target: Any) -> str:

@@ -253,6 +253,16 @@ def test_recurrent_models_compute_the_same(cell):
     assert [o.family for o in graph.operators] == ["embedding", "lstm", "linear", "cross_entropy"]
 
 
+def test_attention_of_torch_computes_the_same_and_shards_by_heads():
+    model = weights_and_names(models.BuiltInAttention().double())
+    graph = compare(model, random_images(5, 3, 8))
+    assert graph.tensors["plain.in_proj_weight[8:16]"].shape == (8, 8)
+    for operator in graph.operators:
+        if operator.family in ("attention", "matmul", "softmax"):
+            for name in operator.inputs:
+                assert graph.tensors[name].shape[:2] == (3, 2), operator.name
+
+
 def test_flattened_tokens_compute_the_same():
     graph = compare(models.FlatFeedForward().double(), random_images(2, 3, 8))
     assert "view" not in [o.family for o in graph.operators]

@@ -168,6 +168,39 @@ def test_detached_branch_carries_no_gradient():
     assert made[detached].family == "view"
 
 
+def test_region_without_gradient_carries_none():
+    class Teacher(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.no_grad():
+                y = torch.relu(self.a(x))
+            return (self.b(x) * y).mean()
+
+    graph = import_torch(Teacher(), torch.zeros(8, 4))
+    grads = {o.family + str(o.attributes.get("op", "")): graph.tensors[o.outputs[0]].requires_grad
+             for o in graph.operators}  # fmt: skip
+    assert grads["elementwiserelu"] is False
+    assert grads["elementwisemul"] is True
+
+
+def test_casts_of_mixed_precision_leave_the_parameters():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.a(x).float().mean()
+
+    graph = import_torch(Mixed(), torch.zeros(8, 4))
+    linear = next(o for o in graph.operators if o.family == "linear")
+    assert [graph.tensors[n].kind for n in linear.inputs[1:]] == ["parameter", "parameter"]
+
+
 def test_statistics_of_batch_norm_are_buffers_and_no_outputs():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
     graph = import_torch(model, torch.zeros(2, 3, 5, 5))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from tensoropt.graph import GraphBuilder
 from tensoropt.importing.draft import Draft
+from tensoropt.importing.moves import _normal_form
 from tensoropt.importing.passes import mark_vocabulary, simplify
 from tensoropt.sharding.rules import rule_for
 
@@ -62,6 +66,42 @@ def test_what_changes_nothing_vanishes():
     net = Net()
     y = net.transpose(net.transpose(net.view(net.view(net.x, B * S, H), B, S, H), 1, 0, 2), 1, 0, 2)
     assert families(net.done(net.elementwise("tanh", y))) == ["elementwise", "reduce"]
+
+
+def test_dims_merged_and_split_again_stay_apart():
+    """Batch and heads in one dim, as torch's attention writes it."""
+    net = Net()
+    y = net.transpose(net.view(net.x, B, S * 2, H // 2), 1, 0, 2)
+    y = net.view(net.elementwise("relu", net.view(y, S, 2, B, H // 2)), S, 2 * B * H // 2)
+    graph = net.done(y)
+    shapes = [graph.tensors[o.outputs[0]].shape for o in graph.operators]
+    assert families(graph)[:3] == ["view", "transpose", "elementwise"]
+    assert shapes[:2] == [(B, S, 2, H // 2), (S, 2, B, H // 2)]
+
+
+@pytest.mark.parametrize(
+    ("origin", "viewed", "perm", "last"),
+    [
+        ((5, 3, 8), (5, 6, 4), [1, 0, 2], (6, 5, 4)),
+        ((5, 3, 8), (5, 6, 4), [1, 0, 2], (3, 2, 5, 4)),
+        ((4, 6), (2, 2, 2, 3), [2, 0, 1, 3], (8, 3)),
+        ((1, 4, 6), (4, 1, 6), [2, 1, 0], (6, 4)),
+        ((12,), (2, 6), [1, 0], (3, 4)),
+        ((12,), (3, 4), [1, 0], (4, 3)),
+        ((4, 6), (6, 4), [1, 0], (4, 6)),
+        ((8, 9), (2, 4, 3, 3), [2, 0, 3, 1], (6, 12)),
+    ],
+)
+def test_regrouping_keeps_every_element_in_its_place(origin, viewed, perm, last):
+    x = np.arange(math.prod(origin)).reshape(origin)
+    expected = x.reshape(viewed).transpose(perm).reshape(last)
+    found = _normal_form(origin, viewed, perm, last)
+    if found is None:
+        # 4 x 6 has no common refinement with 6 x 4; 2 x 6 has none with 3 x 4 after a transpose.
+        assert (origin, viewed) in (((4, 6), (6, 4)), ((12,), (2, 6)))
+        return
+    split, order = found
+    np.testing.assert_array_equal(x.reshape(split).transpose(order).reshape(last), expected)
 
 
 def test_a_view_that_stops_the_gradient_stays():
