@@ -64,6 +64,8 @@ class Evaluation:
         Compute plus exposed communication.
     compute_s, communication_s : float
         Busy times: kernels, accumulation and optimizer; all collectives before overlap.
+    optimizer_s : float
+        Of the compute time, that of the optimizer.
     weight_bytes, gradient_bytes, optimizer_bytes, buffer_bytes : float
         Resident for the whole run.
     saved_bytes : float
@@ -75,6 +77,7 @@ class Evaluation:
     time_s: float
     compute_s: float
     communication_s: float
+    optimizer_s: float
     weight_bytes: float
     gradient_bytes: float
     optimizer_bytes: float
@@ -158,6 +161,7 @@ def evaluate(
         total.time,
         total.compute,
         total.communication,
+        total.stepping,
         total.weight,
         total.gradient,
         total.optimizer,
@@ -240,6 +244,7 @@ class Totals:
     time: float = 0.0
     compute: float = 0.0
     communication: float = 0.0
+    stepping: float = 0.0
     weight: float = 0.0
     gradient: float = 0.0
     optimizer: float = 0.0
@@ -254,6 +259,7 @@ class Totals:
         self.time += other.time
         self.compute += other.compute
         self.communication += other.communication
+        self.stepping += other.stepping
         self.weight += other.weight
         self.gradient += other.gradient
         self.optimizer += other.optimizer
@@ -337,6 +343,7 @@ class _Segment:
 
     def _add_parameter(self, name: str, part: ParameterPart) -> None:
         totals = self.totals
+        totals.stepping += part.optimizer_s
         totals.weight += part.weight_bytes
         totals.gradient += part.gradient_bytes
         totals.optimizer += part.optimizer_bytes

@@ -20,7 +20,7 @@ from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_
 from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts
 from tensoropt.sharding.decisions import Conversion
 
-__all__ = ["Buffer", "Event", "Program", "build_program"]
+__all__ = ["Buffer", "Event", "Mark", "Program", "build_program"]
 
 
 @dataclass(slots=True)
@@ -82,6 +82,24 @@ class Buffer:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a stretch of a program begins: a block, or what runs between two blocks.
+
+    Parameters
+    ----------
+    event : int
+        Position of its first event.
+    name : str
+        ``forward``, ``backward`` (recomputation included) or ``step``.
+    block : int or None
+    """
+
+    event: int
+    name: str
+    block: int | None
+
+
 @dataclass(frozen=True)
 class Program:
     """Events in the order in which they are issued, and buffers.
@@ -92,11 +110,14 @@ class Program:
     buffers : list of Buffer
         What lies there for the whole iteration reaches from 0 to the last event.
     micro_batches : int
+    marks : list of Mark
+        In order; a stretch reaches to the next mark.
     """
 
     events: list[Event]
     buffers: list[Buffer]
     micro_batches: int
+    marks: list[Mark] = field(default_factory=list)
 
 
 def build_program(parts: Parts, assignment: Assignment) -> Program:
@@ -161,7 +182,7 @@ class _Walk:
         self.m = assignment.micro_batches
         self.operators = operator_parts(parts, assignment)
         self.events: list[Event] = []
-        self.kernels: list[int] = []
+        self.marks: list[Mark] = []
         self.buffers: list[Buffer] = []
         self.into: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
         self.out_of: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
@@ -190,13 +211,15 @@ class _Walk:
     def program(self) -> Program:
         self._load_parameters()
         order = list(self.rules)
-        self._pass([("forward", p) for p in order])
-        self._pass(self._backward_steps(order))
+        self._pass("forward", [("forward", p) for p in order])
+        self._pass("backward", self._backward_steps(order))
+        self._complete()
+        self.marks.append(Mark(len(self.events), "step", None))
         self._optimize()
         last = len(self.events) - 1
         for buffer in self.buffers:
             buffer.stop = last if buffer.stop < 0 else buffer.stop
-        return Program(self.events, self.buffers, self.m)
+        return Program(self.events, self.buffers, self.m, self.marks)
 
     def _backward_steps(self, order: Sequence[int]) -> list[Step]:
         """Operators in reverse; a recomputed block is run forward first."""
@@ -219,25 +242,27 @@ class _Walk:
                 steps.append(("backward", position))
         return steps
 
-    def _pass(self, steps: Sequence[Step]) -> None:
-        """Run steps; weights kept in pieces are gathered one such operator ahead."""
-        gathering = [step for step in steps if self._has_gathers(*step)]
-        upcoming = iter(gathering)
-        ahead = next(upcoming, None)
+    def _pass(self, name: str, steps: Sequence[Step]) -> None:
+        """Run steps; weights kept in pieces are gathered one operator with weights ahead."""
+        upcoming = [step for step in steps if self.weights[step[1]].entries]
+        upcoming.reverse()
+        block_at = {p: i for i, b in enumerate(self.graph.blocks) for p in range(b.start, b.stop)}
+        inside: int | None = -1
         for step in steps:
             phase, position = step
-            weights = self.weights[position]
-            if step == ahead and weights.gathered is None:
-                self._gather(position, phase)
-            if step == ahead:
-                ahead = next(upcoming, None)
-                if ahead is not None and self.weights[ahead[1]].gathered is None:
-                    self._gather(ahead[1], ahead[0])
+            if inside != block_at.get(position):
+                inside = block_at.get(position)
+                self.marks.append(Mark(len(self.events), name, inside))
+            if upcoming and step == upcoming[-1]:
+                for ahead in upcoming[:-3:-1]:
+                    if self.weights[ahead[1]].gathered is None and self._has_gathers(*ahead):
+                        self._gather(ahead[1], ahead[0])
+                upcoming.pop()
             if phase == "backward":
                 self._backward(position)
             else:
                 self._forward(position, phase)
-            weights.gathered = None
+            self.weights[position].gathered = None
 
     # Emitting.
 
@@ -253,8 +278,6 @@ class _Walk:
         self.events.append(
             Event(kind, phase, subject, seconds, needs=tuple(sorted(set(needs))), when=when)
         )
-        if kind == "kernel":
-            self.kernels.append(len(self.events) - 1)
         return len(self.events) - 1
 
     def _collective(
@@ -328,10 +351,7 @@ class _Walk:
             self._lasting(name, "optimizer state", part.optimizer_bytes)
             if self.m > 1:
                 self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes)
-            needs: tuple[int, ...] = ()
-            for move in part.step_forward:
-                needs = (self._collective(move, "step", name, "parameter gather", needs, "first"),)
-            self.updated[name] = needs
+            self.updated[name] = ()
             readers = [reader] if reader is not None else [p for p, _ in tied[name]]
             distinct = list(dict.fromkeys(readers))
             self.readers[name] = len(distinct)
@@ -357,12 +377,10 @@ class _Walk:
         """Gather the weights of an operator that are kept in pieces."""
         weights = self.weights[position]
         weights.gathered = []
-        # It may start when the last kernel issued does: when the one before that is through.
-        started = self.kernels[-2:-1]
         for name, part in weights.entries:
             if phase == "forward" and not self.updated[name]:
                 self._gather_updated(name, part)
-            needs: Sequence[int] = started
+            needs: Sequence[int] = ()
             value = _Value()
             for move in self._gathers(name, part, phase):
                 event = self._collective(move, phase, name, "parameter gather", needs)
@@ -606,8 +624,8 @@ class _Walk:
 
     def _optimize(self) -> None:
         """One fused update of all parameters, when all gradients are complete."""
-        self._complete()
         found = [entry for w in self.weights.values() for entry in w.entries]
         seconds = sum(part.optimizer_s for part in dict(found).values())
-        needs = [e for name in self.contributions for e in self.contributions[name]]
-        self._emit("kernel", "step", "optimizer", seconds, needs, "after")
+        # All communication is waited for: the last on every axis.
+        needs = {event.axis: i for i, event in enumerate(self.events) if event.axis >= 0}
+        self._emit("kernel", "step", "optimizer", seconds, list(needs.values()), "after")

@@ -18,7 +18,17 @@ from tensoropt.cost.model import CostModel
 from tensoropt.cost.program import Program
 from tensoropt.errors import CostError
 
-__all__ = ["Task", "iteration_tasks", "iteration_time", "simulate"]
+__all__ = [
+    "STEADY",
+    "Run",
+    "Simulation",
+    "Task",
+    "interference",
+    "iteration_tasks",
+    "iteration_time",
+    "joined_runs",
+    "simulate",
+]
 
 STEADY = 3
 """Micro-batches that are simulated; further ones take as long as the last of these."""
@@ -78,13 +88,34 @@ def simulate(
     for number, task in enumerate(tasks):
         if any(need >= number for need in task.needs):
             raise CostError(f"task {number} needs a later one: list tasks in the order of issue")
-    return _Simulation(tasks, kappa).done
+    return Simulation(tasks, kappa).done
 
 
-class _Simulation:
-    """One simulation: from event to event, each the end of a task."""
+class Simulation:
+    """One simulation: from event to event, each the end of a task.
 
-    def __init__(self, tasks: Sequence[Task], kappa: Mapping[tuple[int, int], float]) -> None:
+    Parameters
+    ----------
+    tasks : sequence of Task
+        As in :func:`simulate`, which checks them.
+    kappa : mapping of (stream, stream) to float
+        Both ways round.
+    until : int, optional
+        Stop when this task is done.
+
+    Attributes
+    ----------
+    done : list of float
+        When each task is done; -1 if it is not.
+    now : float
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        kappa: Mapping[tuple[int, int], float],
+        until: int | None = None,
+    ) -> None:
         self.tasks = tasks
         self.kappa = kappa
         self.done = [-1.0] * len(tasks)
@@ -103,8 +134,16 @@ class _Simulation:
         self.running: dict[int, list[float]] = {}
         self._rates: dict[tuple[int, ...], list[float]] = {}
         self._start(list(self.queues))
-        while self.running:
+        while self.running and (until is None or self.done[until] < 0.0):
             self._advance()
+
+    def left(self, number: int) -> float:
+        """Seconds of a task that are still to be done."""
+        if self.done[number] >= 0.0:
+            return 0.0
+        task = self.tasks[number]
+        running = self.running.get(task.stream)
+        return running[1] if running is not None and running[0] == number else task.seconds
 
     def _start(self, streams: list[int]) -> None:
         """Start whatever is at the head of an idle stream and has all it needs."""
@@ -167,29 +206,49 @@ def iteration_tasks(
     """Tasks of an iteration with so many micro-batches, and the last kernel of each.
 
     Stream 0 computes, stream ``1 + level`` moves data over the links of that level. Kernels that
-    follow each other without anybody waiting in between are one task.
+    follow each other without anybody waiting in between are one task. A collective starts with the
+    kernel issued before it at the earliest: what is fetched ahead is fetched one operator ahead.
     """
-    runs = _merged(program)
+    runs = joined_runs(program)
     levels = [axis.level for axis in model.mesh.axes]
     tasks: list[Task] = []
     ends: list[int] = []
     place: dict[int, int] = {}
+    kernels: list[int] = []
     for micro_batch in range(micro_batches):
         first, last = micro_batch == 0, micro_batch == micro_batches - 1
         when = {"every": True, "first": first, "last": last, "after": last}
         for run in runs:
             if when[run.when]:
                 place.update(dict.fromkeys(run.events, len(tasks)))
-                stream = 0 if run.axis < 0 else 1 + levels[run.axis]
-                needs = tuple([place[n] for n in run.needs if n in place])
-                tasks.append(Task(stream, run.seconds, needs))
-        ends.append(max(n for n, task in enumerate(tasks) if task.stream == 0))
+                needs = [place[n] for n in run.needs if n in place]
+                if run.axis < 0:
+                    stream = 0
+                    kernels.append(len(tasks))
+                else:
+                    stream = 1 + levels[run.axis]
+                    needs += kernels[-2:-1]
+                tasks.append(Task(stream, run.seconds, tuple(needs)))
+        ends.append(kernels[-1])
     return tasks, ends
 
 
 @dataclass(slots=True)
-class _Run:
-    """Events that are one task."""
+class Run:
+    """Events that are one task.
+
+    Parameters
+    ----------
+    events : list of int
+        Positions in the program.
+    needs : tuple of int
+        Events.
+    axis : int
+        -1 for kernels.
+    when : str
+        As of the events.
+    seconds : float
+    """
 
     events: list[int]
     needs: tuple[int, ...]
@@ -198,16 +257,20 @@ class _Run:
     seconds: float
 
 
-def _merged(program: Program) -> list[_Run]:
-    """Kernels joined where nobody waits in between; every collective by itself."""
+def joined_runs(program: Program) -> list[Run]:
+    """Kernels joined where nobody waits in between, but not across marks; single collectives."""
     events = program.events
-    asked = {n for e in events if e.axis >= 0 for n in e.needs}
+    marks = {mark.event for mark in program.marks}
+    asked = {n for e in events if e.axis >= 0 for n in e.needs} | _started(program)
     waited: set[int] = set()
-    runs: list[_Run] = []
-    kernels: _Run | None = None
+    runs: list[Run] = []
+    kernels: Run | None = None
     for number, event in enumerate(events):
+        if number in marks:
+            kernels = None
+            waited.clear()
         if event.axis >= 0:
-            runs.append(_Run([number], event.needs, event.axis, event.when, event.seconds))
+            runs.append(Run([number], event.needs, event.axis, event.when, event.seconds))
             continue
         # A kernel waits for the kernels before it in any case.
         needs = tuple([n for n in event.needs if events[n].axis >= 0 and n not in waited])
@@ -217,9 +280,31 @@ def _merged(program: Program) -> list[_Run]:
             kernels.events.append(number)
             kernels.seconds += event.seconds
             continue
-        kernels = _Run([number], needs, -1, event.when, event.seconds)
+        kernels = Run([number], needs, -1, event.when, event.seconds)
         runs.append(kernels)
     return runs
+
+
+def _started(program: Program) -> set[int]:
+    """Kernels that must be through before some collective, which starts with the one after it."""
+    found: set[int] = set()
+    before = last = -1
+    for number, event in enumerate(program.events):
+        if event.axis < 0:
+            before, last = last, number
+        else:
+            found.add(before)
+    return found
+
+
+def interference(model: CostModel) -> dict[tuple[int, int], float]:
+    """Kappa of the compute stream with the stream of each level, both ways round."""
+    kappa: dict[tuple[int, int], float] = {}
+    for axis in model.mesh.axes:
+        if axis.size > 1:
+            value = model.communication.kappa(axis)
+            kappa[0, 1 + axis.level] = kappa[1 + axis.level, 0] = value
+    return kappa
 
 
 def iteration_time(program: Program, model: CostModel) -> float:
@@ -231,11 +316,7 @@ def iteration_time(program: Program, model: CostModel) -> float:
     model : CostModel
         Of the same mesh.
     """
-    kappa = {
-        (0, 1 + axis.level): model.communication.kappa(axis)
-        for axis in model.mesh.axes
-        if axis.size > 1
-    }
+    kappa = interference(model)
     count = min(program.micro_batches, STEADY)
     tasks, ends = iteration_tasks(program, model, count)
     done = simulate(tasks, kappa)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.calibration import MemoryCalibration
 from tensoropt.cost.evaluate import Evaluation, evaluate
-from tensoropt.cost.liveness import replay
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.program import build_program
-from tensoropt.cost.schedule import iteration_time
+from tensoropt.cost.replayer import Replayer
 from tensoropt.cost.storage import Scheme
 from tensoropt.cost.tables import Tables
 from tensoropt.graph import Graph
@@ -64,17 +63,21 @@ class StrategyBuilder:
         self.classes = classes
         self.calibration = calibration
         self.notes = tuple(notes)
-        self._parts: Parts | None = None
-        self._fingerprint = ""
         self._uses: dict[tuple[int, str], str] = {}
 
-    @property
+    @cached_property
     def parts(self) -> Parts:
         """Prices, kept from one strategy to the next."""
-        if self._parts is None:
-            recomputable = self.tables.recomputable
-            self._parts = Parts(self.tables.model, self.tables.decisions, recomputable=recomputable)
-        return self._parts
+        recomputable = self.tables.recomputable
+        return Parts(self.tables.model, self.tables.decisions, recomputable=recomputable)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.graph.fingerprint()
+
+    @cached_property
+    def _replayer(self) -> Replayer:
+        return Replayer(self.parts)
 
     def evaluate(self, assignment: Assignment) -> Evaluation:
         """Time and memory of an assignment, not by the tables.
@@ -108,7 +111,6 @@ class StrategyBuilder:
         model = self.tables.model
         found = self.evaluate(assignment)
         words = assignment.to_words(decisions)
-        self._fingerprint = self._fingerprint or self.graph.fingerprint()
         return Strategy(
             model=self.graph.name,
             cluster=model.cluster.name,
@@ -168,13 +170,13 @@ class StrategyBuilder:
     # Costs.
 
     def _costs(self, assignment: Assignment, found: Evaluation) -> Costs:
-        program = build_program(self.parts, assignment)
+        peak, simulated = self._replayer.peak_and_time(assignment)
         bound = math.ceil(found.bound_bytes)
         return Costs(
             time_s=found.time_s,
-            simulated_time_s=iteration_time(program, self.tables.model),
+            simulated_time_s=simulated,
             memory_bound_bytes=bound,
-            memory_peak_bytes=math.ceil(replay(program).peak_bytes),
+            memory_peak_bytes=math.ceil(peak),
             device_bytes=math.ceil(float(self.calibration.device_total(bound))),
             compute_s=found.compute_s,
             communication_s=found.communication_s,
@@ -257,15 +259,13 @@ class StrategyBuilder:
                 return "experts"
         return "tensor"
 
-    @property
+    @cached_property
     def _expert_classes(self) -> frozenset[int]:
-        if not hasattr(self, "_experts"):
-            self._experts = frozenset(
-                self.classes.of[operator.outputs[0], 0]
-                for operator in self.graph.operators
-                if operator.family == "moe_dispatch"
-            )
-        return self._experts
+        return frozenset(
+            self.classes.of[operator.outputs[0], 0]
+            for operator in self.graph.operators
+            if operator.family == "moe_dispatch"
+        )
 
     def _storage_words(self, assignment: Assignment) -> list[str]:
         """How parameters are kept, by share of the elements; replication goes without saying."""

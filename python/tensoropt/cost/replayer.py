@@ -1,0 +1,307 @@
+"""Peaks and simulated times of many assignments that share their blocks.
+
+A program is a row of stretches: the forward and backward passes of the repeated blocks, and what
+runs between them. A stretch depends on what is chosen in its own block and in the ones before and
+after it, so a few of them make up the programs of a whole frontier. This module cuts programs into
+stretches once, keeps each as a template, and strings templates together:
+
+- memory: a template's peak above its start and what it leaves behind, added up along the row;
+- time: nothing of a stretch starts before the last kernel of the one before it does. What is not
+  done at that moment (the backlog) is all that a stretch needs to know of the past. Runs of equal
+  stretches soon meet equal backlogs, and are simulated once.
+
+The answers are those of ``liveness.replay`` and ``schedule.iteration_time``, which a test holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.evaluate import evaluate
+from tensoropt.cost.liveness import replay
+from tensoropt.cost.parts import Parts
+from tensoropt.cost.program import Mark, Program, build_program
+from tensoropt.cost.schedule import (
+    STEADY,
+    Run,
+    Simulation,
+    Task,
+    interference,
+    iteration_time,
+    joined_runs,
+)
+
+__all__ = ["Replayer"]
+
+PICOSECOND = 12
+"""Decimals to which times of a backlog are rounded, so that equal ones are found equal."""
+
+Reference = tuple[int, int]
+"""A task of a stretch: how many stretches back it lies (0: this one), and its number there. Tasks
+between blocks have fixed places: stretch s is written as -1 - s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One task of a template."""
+
+    stream: int
+    seconds: float
+    when: str
+    needs: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A stretch of a program, wherever it occurs.
+
+    Attributes
+    ----------
+    peak_bytes, left_bytes : float
+        Above what lies there when it begins: at most, and when it is through.
+    pieces : tuple of _Piece
+    fixed : bool
+        Whether some piece needs a task at a fixed place.
+    """
+
+    peak_bytes: float
+    left_bytes: float
+    pieces: tuple[_Piece, ...]
+    fixed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A task that is still to be done when the last kernel of a stretch starts."""
+
+    age: int
+    number: int
+    stream: int
+    seconds: float
+    needs: tuple[int, ...]
+
+
+Backlog = tuple[_Pending, ...]
+
+
+class Replayer:
+    """Replays and re-times assignments, and keeps what their programs have in common.
+
+    Parameters
+    ----------
+    parts : Parts
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.kappa = interference(parts.model)
+        self._levels = [1 + axis.level for axis in parts.model.mesh.axes]
+        self._templates: dict[Hashable, _Template] = {}
+        self._advances: dict[Hashable, tuple[float, Backlog]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._regular = True
+        self._row: list[tuple[str, int | None]] = []
+
+    def peak_and_time(self, assignment: Assignment) -> tuple[float, float]:
+        """Peak bytes of the replay and simulated seconds of an iteration.
+
+        Raises
+        ------
+        ShardingError
+            If the assignment is illegal.
+        """
+        keys = self._keys(assignment) if self._regular else []
+        if not self._regular or any(key not in self._templates for key in keys):
+            program = build_program(self.parts, assignment)
+            keys = self._learn(assignment, program)
+            if not self._regular:
+                time = iteration_time(program, self.parts.model)
+                return replay(program).peak_bytes, time
+        templates = [self._templates[key] for key in keys]
+        found = evaluate(self.parts, self.parts.decisions, assignment)
+        base = found.weight_bytes + found.optimizer_bytes + found.buffer_bytes
+        # With several micro-batches gradients lie there from the start.
+        base += found.gradient_bytes if assignment.micro_batches > 1 else 0.0
+        return self._peak(base, templates), self._time(keys, templates) + found.optimizer_s
+
+    # Cutting.
+
+    def _keys(self, assignment: Assignment) -> list[Hashable]:
+        """What each stretch depends on: its block's choices and those of its neighbours."""
+        choices: dict[int | None, int] = {}
+        for segment in self.parts.segments:
+            key = segment.choices(assignment)
+            choices[segment.block] = self._numbers.setdefault(key, len(self._numbers))
+        row = self._row
+        own = [-1, *(choices[block] for _, block in row), -1]
+        # What stands between blocks, or next to it, has a place; blocks occur again and again.
+        outside = [True, *(block is None for _, block in row), True]
+        return [
+            (
+                name,
+                *own[number : number + 3],
+                number if any(outside[number : number + 3]) else -1,
+            )
+            for number, (name, _) in enumerate(row)
+        ] or [-1]
+
+    def _learn(self, assignment: Assignment, program: Program) -> list[Hashable]:
+        """Keep the stretches of a program as templates; returns their keys."""
+        # The last stretch is the optimizer, which waits for everything.
+        row = [(mark.name, mark.block) for mark in program.marks[:-1]]
+        if not self._row:
+            self._row = row
+        if row != self._row:
+            self._regular = False
+        if not self._regular:
+            return []
+        keys = self._keys(assignment)
+        pieces = self._pieces(program)
+        memory = _memory(program)
+        for key, (peak, left), run in zip(keys, memory[:-1], pieces[:-1], strict=True):
+            fixed = any(back < 0 for piece in run for back, _ in piece.needs)
+            template = _Template(peak, left, run, fixed)
+            # Should stretches that look alike not be alike, every program is replayed by itself.
+            self._regular &= self._templates.setdefault(key, template) == template
+        return keys
+
+    def _pieces(self, program: Program) -> list[tuple[_Piece, ...]]:
+        """Tasks of every stretch, with references to others by stretch and number."""
+        marks = program.marks
+        starts = [mark.event for mark in marks]
+        place: dict[int, tuple[int, int]] = {}
+        found: list[list[_Piece]] = [[] for _ in marks]
+        stretch = 0
+        for run in joined_runs(program):
+            while stretch + 1 < len(starts) and run.events[0] >= starts[stretch + 1]:
+                stretch += 1
+            number = len(found[stretch])
+            needs = [self._reference(place[n], stretch, marks) for n in run.needs]
+            found[stretch].append(
+                _Piece(
+                    self._stream(run),
+                    run.seconds,
+                    run.when,
+                    tuple(n for n in needs if n is not None),
+                )
+            )
+            place.update(dict.fromkeys(run.events, (stretch, number)))
+        return [tuple(pieces) for pieces in found]
+
+    def _stream(self, run: Run) -> int:
+        return 0 if run.axis < 0 else self._levels[run.axis]
+
+    @staticmethod
+    def _reference(
+        target: tuple[int, int], stretch: int, marks: Sequence[Mark]
+    ) -> Reference | None:
+        """How a task names another; what the forward pass did is done in the backward pass."""
+        other, number = target
+        if marks[other].name == "forward" and marks[stretch].name != "forward":
+            return None
+        far = marks[other].block is None and other != stretch
+        return (-1 - other if far else stretch - other, number)
+
+    # Stringing together.
+
+    @staticmethod
+    def _peak(base: float, templates: list[_Template]) -> float:
+        level, peak = base, 0.0
+        for template in templates:
+            peak = max(peak, level + template.peak_bytes)
+            level += template.left_bytes
+        return peak
+
+    def _time(self, keys: list[Hashable], templates: list[_Template]) -> float:
+        """Seconds until all is done that the optimizer waits for."""
+        m = self.parts.model.micro_batches
+        count = min(m, STEADY)
+        now = 0.0
+        ends = []
+        backlog: Backlog = ()
+        for micro_batch in range(count):
+            first, last = micro_batch == 0, micro_batch == count - 1
+            for place, (key, template) in enumerate(zip(keys, templates, strict=True)):
+                memo = (key, first, last, place if template.fixed and backlog else -1, backlog)
+                found = self._advances.get(memo)
+                if found is None:
+                    found = self._run(template, place, (first, last), backlog)
+                    self._advances[memo] = found
+                step, backlog = found
+                now += step
+            ends.append(now + sum(p.seconds for p in backlog if p.stream == 0))
+        done = Simulation([Task(p.stream, p.seconds, p.needs) for p in backlog], self.kappa).done
+        time = now + max(done, default=0.0)
+        if m > count:
+            time += (m - count) * (ends[1] - ends[0])
+        return time
+
+    def _run(
+        self, template: _Template, stretch: int, edge: tuple[bool, bool], backlog: Backlog
+    ) -> tuple[float, Backlog]:
+        """Run a stretch: seconds until its last kernel starts, and what is not done then."""
+        first, last = edge
+        when: Mapping[str, bool] = {"every": True, "first": first, "last": last, "after": last}
+        tasks = [Task(p.stream, p.seconds, p.needs) for p in backlog]
+        place = {(p.age, p.number): i for i, p in enumerate(backlog)}
+        origin = [(p.age, p.number) for p in backlog]
+        kernels = [i for i, p in enumerate(backlog) if p.stream == 0]
+        for number, piece in enumerate(template.pieces):
+            if not when[piece.when]:
+                continue
+            asked = [(stretch + 1 + b if b < 0 else b, n) for b, n in piece.needs]
+            needs = [place[n] for n in asked if n in place]
+            place[0, number] = len(tasks)
+            origin.append((0, number))
+            if piece.stream == 0:
+                kernels.append(len(tasks))
+            else:
+                needs += kernels[-2:-1]
+            tasks.append(Task(piece.stream, piece.seconds, tuple(needs)))
+        if len(kernels) < 2:
+            return 0.0, self._left(tasks, origin, None)
+        until = kernels[-2]
+        run = Simulation(tasks, self.kappa, until)
+        return run.done[until], self._left(tasks, origin, run)
+
+    @staticmethod
+    def _left(tasks: list[Task], origin: list[Reference], run: Simulation | None) -> Backlog:
+        """Tasks that are not done, seen from the next stretch."""
+        place: dict[int, int] = {}
+        found: list[_Pending] = []
+        for number, task in enumerate(tasks):
+            if run is not None and run.done[number] >= 0.0:
+                continue
+            seconds = task.seconds if run is None else run.left(number)
+            needs = tuple(place[n] for n in task.needs if n in place)
+            place[number] = len(found)
+            age, own = origin[number]
+            found.append(_Pending(age + 1, own, task.stream, round(seconds, PICOSECOND), needs))
+        return tuple(found)
+
+
+def _memory(program: Program) -> list[tuple[float, float]]:
+    """For every stretch, its peak above its start, and what it leaves behind."""
+    count = len(program.events)
+    moving = [b for b in program.buffers if b.start > 0 or b.stop < count - 1]
+    sizes = np.array([b.nbytes for b in moving])
+    starts = np.array([b.start for b in moving], np.int64)
+    stops = np.array([b.stop for b in moving], np.int64)
+    changes = np.zeros(count + 1)
+    np.add.at(changes, starts, sizes)
+    np.add.at(changes, stops + 1, -sizes)
+    level = np.cumsum(changes)
+    found = []
+    edges = [*(mark.event for mark in program.marks), count]
+    for begin, end in itertools.pairwise(edges):
+        before = level[begin - 1] if begin else 0.0
+        peak = level[begin:end].max(initial=before) - before
+        after = level[end - 1] if end > begin else before
+        # Sums of bytes differ by rounding where shards are uneven.
+        found.append((round(float(peak), 3), round(float(after - before), 3)))
+    return found
