@@ -23,6 +23,7 @@ class Progress:
         self._shown = sys.stderr.isatty()
         self._last = 0.0
         self._phase = ""
+        self._fraction = 0.0
         self._bar = _rich_bar() if self._shown else None
 
     def __enter__(self) -> Progress:
@@ -46,15 +47,16 @@ class Progress:
         if not self._shown:
             return
         now = time.monotonic()
+        # Estimates of what is left may grow; a bar that runs backwards only worries people.
+        fraction = min(max(fraction, self._fraction if phase == self._phase else 0.0), 1.0)
         if phase == self._phase and fraction < 1 and now - self._last < INTERVAL_S:
             return
-        self._last, self._phase = now, phase
-        fraction = min(max(fraction, 0.0), 1.0)
+        self._last, self._phase, self._fraction = now, phase, fraction
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=phase, completed=fraction)
             return
         filled = round(WIDTH * fraction)
-        line = f"{phase:<24} [{'#' * filled}{'.' * (WIDTH - filled)}] {100 * fraction:3.0f} %"
+        line = f"{phase:<30} [{'#' * filled}{'.' * (WIDTH - filled)}] {100 * fraction:3.0f} %"
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
@@ -66,7 +68,7 @@ def _rich_bar() -> Any:
     except ImportError:
         return None
     bar = RichProgress(
-        TextColumn("{task.description:<24}"),
+        TextColumn("{task.description:<30}"),
         BarColumn(WIDTH),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),

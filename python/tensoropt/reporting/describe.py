@@ -131,4 +131,12 @@ def _weights(
 
 def summary(strategy: Strategy) -> str:
     """Return a strategy's own description, or one made from its splits."""
-    return strategy.description or describe(strategy.mesh, strategy.tensors, strategy.parameters)
+    s = strategy
+    if s.description:
+        return s.description
+    words = [describe(s.mesh, s.tensors, s.parameters)]
+    if any(s.recompute.values()):
+        words.append(f"recompute {sum(s.recompute.values())}/{len(s.recompute)} blocks")
+    if s.micro_batches > 1:
+        words.append(f"{s.micro_batches} micro-batches")
+    return ", ".join(words)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.graph import Graph
 
-from .describe import SCHEME_NAMES, axis_roles, summary
+from .describe import SCHEME_NAMES, summary
 from .grouping import block_keys, group_names
 from .tables import format_table
 from .units import format_bytes, format_rate, format_seconds
@@ -46,11 +46,9 @@ def explain(strategy: Strategy, graph: Graph | None = None, rows: int = 40) -> s
 
 
 def _head(s: Strategy) -> str:
-    roles = axis_roles(s.mesh, s.tensors, s.parameters)
-    axes = ", ".join(
-        f"{axis.name} of {axis.size} ({role})"
-        for axis, role in zip(s.mesh.axes, roles, strict=True)
-    )
+    axes = ", ".join(f"{axis.name} of {axis.size}" for axis in s.mesh.axes)
+    if len(s.mesh.axes) > 1:
+        axes += " (the last has the fastest link)"
     lines = [
         f"{s.model} on {s.cluster}: {summary(s)}",
         f"  mesh          {s.mesh}: {axes}",

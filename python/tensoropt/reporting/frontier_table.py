@@ -20,7 +20,9 @@ __all__ = ["fit_word", "frontier_table", "record", "schemes_table", "spread"]
 def frontier_table(frontier: Frontier, rows: int = 20) -> str:
     """Return the points and the named schemes as text; see :meth:`Frontier.table`."""
     shown = spread(frontier, rows)
-    body = [_cells(frontier, frontier[i], str(i)) for i in shown]
+    # Neighbours that would print alike get one more digit.
+    digits = 3 if _tell_apart(frontier, shown, 3) else 4
+    body = [_cells(frontier, frontier[i], str(i), digits) for i in shown]
     headers, align = _headers(frontier, "point")
     parts = [format_table(headers, body, align)]
     if len(shown) < len(frontier):
@@ -28,6 +30,12 @@ def frontier_table(frontier: Frontier, rows: int = 20) -> str:
     if frontier.schemes:
         parts += ["", schemes_table(frontier)]
     return "\n".join(parts)
+
+
+def _tell_apart(frontier: Frontier, shown: list[int], digits: int) -> bool:
+    times = [format_seconds(float(frontier.costs.time_s[i]), digits) for i in shown]
+    sizes = [format_bytes(int(frontier.costs.device_bytes[i]), digits) for i in shown]
+    return len(set(times)) == len(set(sizes)) == len(shown)
 
 
 def schemes_table(frontier: Frontier) -> str:
@@ -78,22 +86,19 @@ def fit_word(frontier: Frontier, strategy: Strategy) -> str:
 
 def _headers(frontier: Frontier, first: str) -> tuple[list[str], str]:
     rate = "tokens/s" if frontier.graph_summary.tokens_per_sample else "samples/s"
-    headers = [first, "time", "memory", "fits", rate, "mesh", "micro", "recompute", "strategy"]
-    return headers, ("<" if first == "scheme" else ">") + ">><><>><"
+    headers = [first, "time", "memory", "fits", rate, "mesh", "strategy"]
+    return headers, ("<" if first == "scheme" else ">") + ">><><<"
 
 
-def _cells(frontier: Frontier, s: Strategy, first: str) -> list[str]:
+def _cells(frontier: Frontier, s: Strategy, first: str, digits: int = 3) -> list[str]:
     tokens = frontier.graph_summary.tokens_per_sample
-    recomputed = sum(s.recompute.values())
     return [
         first,
-        format_seconds(s.costs.time_s),
-        format_bytes(s.costs.device_bytes),
+        format_seconds(s.costs.time_s, digits),
+        format_bytes(s.costs.device_bytes, digits),
         fit_word(frontier, s),
         format_rate(s.throughput * (tokens or 1)),
         str(s.mesh),
-        str(s.micro_batches),
-        f"{recomputed}/{len(s.recompute)}" if recomputed else "-",
         summary(s),
     ]
 

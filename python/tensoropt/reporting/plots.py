@@ -73,13 +73,15 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     scheme_memory = np.array([s.costs.device_bytes / 1e9 for s in frontier.schemes])
     scheme_time = np.array([s.costs.time_s for s in frontier.schemes])
     unit, factor = ("ms", 1e3) if np.median(time_s) < 1 else ("s", 1.0)
-    right, top = _limits(memory, time_s * factor, scheme_memory, scheme_time * factor, card)
+    left, right, bottom, top = _limits(
+        memory, time_s * factor, scheme_memory, scheme_time * factor, card
+    )
     _draw_steps(axes, memory, time_s * factor, right, top, len(frontier))
     _draw_schemes(axes, frontier, factor, right, top)
     if card < right:
         _draw_card(axes, frontier, card, right)
-    axes.set_xlim(0, right)
-    axes.set_ylim(0, top)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
     axes.set_xlabel("device memory (GB)")
     axes.set_ylabel(f"time of one iteration ({unit})")
     axes.grid(visible=True, color="0.9", linewidth=0.6)
@@ -99,8 +101,11 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
 
 def _limits(
     memory: Any, times: Any, scheme_memory: Any, scheme_times: Any, card: float
-) -> tuple[float, float]:
+) -> tuple[float, float, float, float]:
     """Choose how far the axes reach: all of the frontier, and schemes unless they are far off.
+
+    They start from zero, so that ratios can be seen, unless that would leave most of the picture
+    empty.
 
     One scheme that is ten times worse, or a card that is ten times larger, would otherwise squeeze
     everything else into a corner; the scheme is drawn at the edge instead.
@@ -115,7 +120,10 @@ def _limits(
         right = max(right, 1.06 * float(near_memory.max()))
     if near_times.size:
         top = max(top, 1.06 * float(near_times.max()))
-    return right, top
+    left, bottom = float(memory.min()), float(times.min())
+    left = 0.0 if left < 0.5 * right else left - 0.1 * (right - left)
+    bottom = 0.0 if bottom < 0.5 * top else bottom - 0.1 * (top - bottom)
+    return left, right, bottom, top
 
 
 def _draw_card(axes: Any, frontier: Frontier, card: float, right: float) -> None:

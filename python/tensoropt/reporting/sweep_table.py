@@ -19,9 +19,9 @@ def sweep_table(sweep: Sweep) -> str:
     tokens = _tokens(sweep)
     unit = "tokens/s" if tokens else "samples/s"
     headers = ["devices", "time", "memory", "leanest", unit, "per device", "$/hour", "$/step"]
-    headers += ["mesh", "micro", "strategy"]
+    headers += ["mesh", "strategy"]
     body = [_cells(row, tokens or 1) for row in sweep]
-    return format_table(headers, body, ">>>>>>>><><")
+    return format_table(headers, body, ">>>>>>>><<")
 
 
 def _tokens(sweep: Sweep) -> int | None:
@@ -37,8 +37,10 @@ def _cells(row: SweepRow, tokens: int) -> list[str]:
     money = "-" if hourly is None else format_money(hourly)
     s = row.strategy
     if s is None:
-        why = f"nothing fits: {row.reason}" if row.reason else "nothing fits"
-        return [str(row.count), "-", "-", least, "-", "-", money, "-", "-", "-", why]
+        # Too little memory is plain from the column of the leanest; anything else needs its reason.
+        other = row.reason and row.status != "infeasible"
+        why = row.reason if other else "nothing fits"
+        return [str(row.count), "-", "-", least, "-", "-", money, "-", "-", why]
     return [
         str(row.count),
         format_seconds(s.costs.time_s),
@@ -49,7 +51,6 @@ def _cells(row: SweepRow, tokens: int) -> list[str]:
         money,
         "-" if row.price_per_step is None else format_money(row.price_per_step),
         str(s.mesh),
-        str(s.micro_batches),
         summary(s),
     ]
 

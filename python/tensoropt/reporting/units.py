@@ -108,26 +108,26 @@ def _parse(text: str, units: Mapping[str, float], what: str, example: str) -> fl
     return value
 
 
-def format_bytes(count: float) -> str:
-    """Write an amount of memory in decimal units, three digits or so.
+def format_bytes(count: float, digits: int = 3) -> str:
+    """Write an amount of memory in decimal units, with three digits or as many as asked for.
 
     Examples
     --------
     >>> format_bytes(85_899_345_920), format_bytes(512), format_bytes(2.5e6)
     ('85.9 GB', '512 B', '2.50 MB')
     """
-    return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
+    return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), digits)
 
 
-def format_seconds(seconds: float) -> str:
-    """Write a time.
+def format_seconds(seconds: float, digits: int = 3) -> str:
+    """Write a time, with three digits or as many as asked for.
 
     Examples
     --------
     >>> format_seconds(0.4123), format_seconds(12.5), format_seconds(3.2e-5)
     ('412 ms', '12.5 s', '32.0 us')
     """
-    return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)))
+    return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)), digits)
 
 
 def format_count(count: float) -> str:
@@ -173,19 +173,22 @@ def format_money(usd: float) -> str:
 
     Examples
     --------
-    >>> format_money(32.77), format_money(0.00123)
-    ('$32.77', '$0.00123')
+    >>> format_money(32.77), format_money(0.00123), format_money(0.0000901)
+    ('$32.77', '$0.00123', '$0.0000901')
     """
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.3g}"
+    if usd >= 1 or usd <= 0:
+        return f"${usd:,.2f}"
+    return f"${usd:.{2 - math.floor(math.log10(usd))}f}"
 
 
-def _scaled(value: float, units: tuple[tuple[str, float], ...]) -> str:
+def _scaled(value: float, units: tuple[tuple[str, float], ...], digits: int = 3) -> str:
     if not math.isfinite(value):
         return str(value)
     # What would print as 1000 of the next unit is 1 of this one.
-    unit, factor = next((u for u in units if round(value / u[1], 3) >= 1), units[-1])
+    unit, factor = next((u for u in units if round(value / u[1], digits) >= 1), units[-1])
     scaled = value / factor
     if unit in ("B", "") and factor == 1.0:
         return f"{scaled:.0f} {unit}"
-    digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
-    return f"{scaled:.{digits}f} {unit}"
+    # Digits before the point, of the number as it will be rounded.
+    whole = sum(round(scaled, digits - n) >= 10**n for n in (1, 2)) + 1
+    return f"{scaled:.{max(digits - whole, 0)}f} {unit}"

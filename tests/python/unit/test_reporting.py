@@ -90,6 +90,13 @@ def test_no_figure_has_four_digits(value: float) -> None:
     assert re.fullmatch(r"\d{1,3}(\.\d{1,2})? [MGT]B", format_bytes(value))
 
 
+def test_more_digits() -> None:
+    assert format_bytes(2.7654e9, 4) == "2.765 GB"
+    assert format_bytes(99.996e9, 4) == "100.0 GB"
+    assert format_bytes(99.96e9, 3) == "100 GB"
+    assert format_seconds(0.0198765, 4) == "19.88 ms"
+
+
 def test_special_figures() -> None:
     assert format_bytes(0) == "0 B"
     assert format_bytes(math.inf) == "inf"
@@ -136,6 +143,17 @@ def test_table_says_what_it_left_out() -> None:
     text = f.table(rows=10)
     assert re.search(r"\(\d+ of 400 points", text)
     assert "points, spread" not in frontier().table()
+
+
+def test_near_points_get_another_digit() -> None:
+    near = [strategy(0.2 + i / 5000, 50e9 - 3e7 * i) for i in range(4)]
+    text = frontier(points=near, schemes=[]).table()
+    assert [line.split()[3] for line in text.splitlines()[1:]] == [
+        "50.00",
+        "49.97",
+        "49.94",
+        "49.91",
+    ]
 
 
 def test_table_shows_points_and_schemes() -> None:
@@ -245,7 +263,7 @@ def test_explanation_says_everything() -> None:
     text = strategy().explain()
     for part in (
         "tiny-gpt on 8xA100-SXM-80GB: data 2 x tensor 4, ZeRO-1 on a0",
-        "a0 of 2 (data), a1 of 4 (tensor)",
+        "2x4: a0 of 2, a1 of 4",
         "64 samples in 2 micro-batches of 32",
         "1 of 4 blocks: layers.0",
         "layers.{0-3}.up",
