@@ -132,9 +132,9 @@ pub(super) fn by_boxes<C: CostVector>(
     work.visited += out.len() as u64;
     let pairs: usize = terms.iter().map(|t| t.left.len() * t.right.len()).sum();
     // Twice: now the grid fits the points that matter.
-    grid.fill(out, out.len());
+    grid.fill(out, out.len(), 1);
     out.retain(|point| grid.is_open(point));
-    grid.fill(out, pairs / LEAF);
+    grid.fill(out, pairs / LEAF, 1);
     out.clear();
     let mut compact_at = COMPACT;
     for pair in trees.chunks_exact(2) {

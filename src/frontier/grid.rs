@@ -12,7 +12,10 @@ const SAMPLE: usize = 1 << 12;
 struct Ruler {
     low: u64,
     shift: u32,
+    /// The cell of each of evenly wide entries.
     cells: Vec<u16>,
+    /// Values counted in each entry.
+    counts: Vec<u32>,
 }
 
 impl Ruler {
@@ -26,16 +29,18 @@ impl Ruler {
         let entries = (high.saturating_sub(low) >> self.shift) as usize + 1;
         self.cells.clear();
         self.cells.resize(entries, 0);
-        let mut counts = vec![0u32; entries];
+        self.counts.clear();
+        self.counts.resize(entries, 0);
         let mut total = 0u64;
         for value in values {
-            counts[self.entry(value)] += 1;
+            let entry = self.entry(value);
+            self.counts[entry] += 1;
             total += 1;
         }
         let mut below = 0u64;
-        for (cell, count) in self.cells.iter_mut().zip(counts) {
+        for (cell, count) in self.cells.iter_mut().zip(&self.counts) {
             *cell = (below * cells as u64 / total.max(1)) as u16;
-            below += u64::from(count);
+            below += u64::from(*count);
         }
     }
 
@@ -61,7 +66,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Empties the grid and fits it to points like the given ones.
+    /// Empties the grid and fits it to points like the given ones, for about so many of them.
     fn fit<C: CostVector>(&mut self, points: &[C], expected: usize) {
         let cells = match C::OBJECTIVES {
             3 => ((expected as f64).sqrt() as usize).clamp(8, 512),
@@ -76,10 +81,10 @@ impl Grid {
         self.floors.resize(self.side.pow(C::OBJECTIVES as u32 - 1), u64::MAX);
     }
 
-    /// Fits the grid to points, and notes them.
-    pub(super) fn fill<C: CostVector>(&mut self, points: &[C], expected: usize) {
+    /// Fits the grid to points, and notes one in `stride` of them.
+    pub(super) fn fill<C: CostVector>(&mut self, points: &[C], expected: usize, stride: usize) {
         self.fit(points, expected);
-        points.iter().for_each(|point| self.add(point));
+        points.iter().step_by(stride).for_each(|point| self.add(point));
         self.settle::<C>();
     }
 

@@ -5,6 +5,12 @@ use super::point::CostVector;
 
 /// Below this many points the grid costs more than it spares.
 const GRID_FROM: usize = 512;
+/// From this many points on, a sample of them is a grid to begin with.
+const SAMPLE_FROM: usize = 1 << 15;
+/// One point in this many is in the sample.
+const STRIDE: usize = 8;
+/// Cells of the first grid: they fit the second-level cache.
+const COARSE_CELLS: usize = 1 << 15;
 /// Up to this many points, comparing all of them is fastest.
 const FEW: usize = 32;
 /// Comparisons up to which a set is filtered by another one by comparing all.
@@ -31,7 +37,12 @@ pub(super) struct Buffers {
 pub(super) fn prune<C: CostVector>(points: &mut Vec<C>, buffers: &mut Buffers) {
     if points.len() >= GRID_FROM {
         let grid = &mut buffers.grid;
-        grid.fill(points, points.len());
+        if points.len() >= SAMPLE_FROM {
+            // A small grid of a few of them drops what is easy to drop.
+            grid.fill(points, COARSE_CELLS, STRIDE);
+            points.retain(|point| grid.is_open(point));
+        }
+        grid.fill(points, points.len(), 1);
         points.retain(|point| grid.is_open(point));
     }
     prune_rest(points, buffers);

@@ -8,8 +8,14 @@ use super::point::CostVector;
 use super::scratch::Scratch;
 use super::space::Profile;
 
-/// How closely [`thin`] looks for the least delta: a step of its search, as a factor.
+/// [`thin`] is content with one point less than asked for in this many, or with a delta this
+/// close to the least (as a factor).
+const SLACK: usize = 32;
 const CLOSE: f64 = 1.01;
+/// How far [`thin`] looks beyond the deltas it has tried, as a factor.
+const FAR: f64 = 1e6;
+/// Covers this many times too large are not counted to the end.
+const COUNTED: usize = 8;
 /// With this delta everything but zero covers everything but zero.
 const LOOSEST: f64 = 1e20;
 
@@ -80,7 +86,7 @@ pub fn trim<C: CostVector>(
 ///
 /// # Complexity
 ///
-/// About twenty times [`trim`].
+/// About ten times [`trim`].
 ///
 /// # Panics
 ///
@@ -97,27 +103,29 @@ pub fn thin<C: CostVector>(
     let at_most = at_most.max(1 << (C::OBJECTIVES - 1));
     let buffers = &mut scratch.covers;
     buffers.order(points, exact);
-    let mut fits = |delta: f64| buffers.cover(points, delta, exact, at_most).is_some();
-    // First the order of magnitude, from the usual one up or down, then closer and closer.
-    let (mut low, mut high) = (1e-3, 1e-3);
-    if fits(high) {
-        while low > f64::EPSILON && fits(low) {
-            high = low;
-            low /= 8.0;
-        }
-    } else {
-        while high < LOOSEST && !fits(high) {
-            low = high;
-            high *= 8.0;
-        }
-    }
-    while high > low * CLOSE {
-        let middle = (low * high).sqrt();
-        if fits(middle) {
-            high = middle;
+    // The least delta lies above `low`, and not above `high`.
+    let (mut low, mut high): (f64, f64) = (0.0, LOOSEST);
+    let mut delta = 1e-3;
+    for attempt in 1.. {
+        let full = buffers.cover(points, delta, exact, COUNTED * at_most).is_none();
+        let count = buffers.kept.len();
+        if full || count > at_most {
+            low = delta;
         } else {
-            low = middle;
+            high = delta;
         }
+        let enough = at_most - at_most / SLACK..=at_most;
+        if enough.contains(&count) || high <= low * CLOSE || high <= f64::EPSILON {
+            break;
+        }
+        // The size goes with the inverse of delta, or of its square where frontiers are surfaces.
+        let ratio = count as f64 / at_most as f64;
+        let guess = delta * if C::OBJECTIVES > 2 { ratio.sqrt() } else { ratio };
+        let floor = if low > 0.0 { low } else { high / FAR };
+        let ceiling = if high < LOOSEST { high } else { LOOSEST.min(low * FAR) };
+        // Guesses may creep along: now and then, halve.
+        let inside = low < guess && guess < high && attempt % 3 > 0;
+        delta = if inside { guess } else { (floor * ceiling).sqrt() };
     }
     trim(points, high, exact, scratch)
 }
