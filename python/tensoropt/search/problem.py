@@ -1,20 +1,22 @@
 """The native problem of one mesh and one number of micro-batches, and its answers decoded.
 
 Repeated blocks are contracted once: the operators inside become one table over the block's border
-tensors, each cell a frontier, contracted as they are ("keep") and with everything between the
-borders recomputed in the backward pass ("recompute"). The two are united cell by cell, so that the
-search chooses block by block. What is left is a small graph of the blocks' borders and of what
-stands outside them.
+tensors, each cell a frontier of time against what stays in memory. A block is contracted in several
+ways: as it is, with operators struck out that need more than some transient memory at a time; and
+recomputed, when what it keeps for backward is transient for the graph outside, since it is there
+only while that block runs backward. The ways are united cell by cell, so that the search chooses
+block by block. What is left is a small graph of the blocks' borders and what stands outside them.
 
-Objectives: time (sum), resident bytes (sum), transient bytes (max). Inside a recomputed block a
-fourth one adds up what is kept for backward, which is transient for the graph outside: it is there
-only while that block runs backward.
+Objectives: time (sum), resident bytes (sum), transient bytes (max). Every plan needs the *floor* of
+transient memory, so less than that is never looked at. With every transient lowered to the floor
+the problem has two objectives, and its frontier bounds the true one from below: that is how answers
+are proven (:meth:`MeshProblem.relaxed`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,14 +30,17 @@ from tensoropt.sharding.decisions import Link, Node
 __all__ = ["Choices", "MeshProblem", "Recompute", "Resolution"]
 
 FloatArray = npt.NDArray[np.floating]
-IntArray = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.integer]
 Recompute = Literal["none", "full", "sweep"]
 
-KEEP = ("sum", "sum", "max")
-REDO = ("sum", "sum", "max", "sum")
+WHOLE = ("sum", "sum", "max")
+"""Objectives of the outer graph: time, resident and transient bytes."""
 
-MAX_BORDER_CELLS = 4_000_000
-"""A block whose border has more joint states is not contracted beforehand."""
+FLAT = ("sum", "sum")
+"""Objectives inside a block: time and resident bytes."""
+
+LEVELS = 4
+"""Limits on the transient memory of operators, the floor first, for which a block is contracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +82,23 @@ class _Part:
 
 
 @dataclass(frozen=True)
+class _Way:
+    """A block contracted in one way."""
+
+    contraction: _native.Contraction
+    redo: bool
+
+
+@dataclass(frozen=True)
 class _Contracted:
-    """A block's table over its border, and which alternatives come from which way of running it."""
+    """A block's table over its border: the alternatives of all ways, cell by cell."""
 
     shape: tuple[int, ...]
     offsets: IntArray
     costs: FloatArray
-    keep: _native.Contraction | None
-    redo: _native.Contraction | None
-    redo_from: IntArray
+    ways: tuple[_Way, ...]
+    starts: IntArray
+    """(ways + 1, cells): where each way's alternatives begin within a cell."""
 
     def expand(
         self, cells: IntArray, alternatives: IntArray
@@ -93,20 +106,19 @@ class _Contracted:
         """Whether each is recomputed, and the choices inside: (n, nodes) and (n, links)."""
         pairs, back = np.unique(np.stack([cells, alternatives]), axis=1, return_inverse=True)
         cell, alternative = pairs
-        first = self.redo_from[cell]
-        redo = alternative >= first
-        nodes: IntArray | None = None
-        links: IntArray | None = None
-        for source, chosen, shift in ((self.keep, ~redo, 0), (self.redo, redo, first)):
-            if source is None or not chosen.any():
+        redo = np.zeros(len(cell), bool)
+        nodes: IntArray = np.zeros((len(cell), 0), np.int64)
+        links: IntArray = np.zeros((len(cell), 0), np.int64)
+        for number, way in enumerate(self.ways):
+            first, end = self.starts[number][cell], self.starts[number + 1][cell]
+            chosen = (first <= alternative) & (alternative < end)
+            if not chosen.any():
                 continue
-            some = source.expand(cell[chosen], (alternative - shift)[chosen])
-            if nodes is None or links is None:
+            some = way.contraction.expand(cell[chosen], (alternative - first)[chosen])
+            if not nodes.shape[1]:
                 nodes = np.zeros((len(cell), some[0].shape[1]), np.int64)
                 links = np.zeros((len(cell), some[2].shape[1]), np.int64)
-            nodes[chosen], links[chosen] = some[0], some[2]
-        assert nodes is not None
-        assert links is not None
+            nodes[chosen], links[chosen], redo[chosen] = some[0], some[2], way.redo
         back = back.reshape(-1)
         return redo[back], nodes[back], links[back]
 
@@ -120,11 +132,15 @@ class MeshProblem:
     recompute : str
         ``none``, ``full`` (every block) or ``sweep`` (block by block).
     threads : int or None
-    epsilon : float
-        Given to the contraction of recomputed blocks, whose frontiers have four objectives.
     """
 
-    def __init__(self, tables: Tables, recompute: Recompute, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        recompute: Recompute,
+        *,
+        threads: int | None = None,
+    ) -> None:
         self.tables = tables
         self.recompute: Recompute = recompute
         self.threads = threads
@@ -132,26 +148,33 @@ class MeshProblem:
         self.outer, self.blocks = self._parts()
         self.resolution = self._resolution()
         self._contracted: dict[Hashable, _Contracted] = {}
+        self.floor_steps = self._floor()
+        self._flat: dict[Hashable, _Contracted] = {}
         self._outer_ids: dict[Node, int] = {}
-        self._block_tables: list[_Contracted] = []
 
-    def build(self, progress: Callable[[], None] | None = None) -> _native.CostGraph:
-        """The outer graph: objectives time, resident and transient, in steps of the resolution."""
-        graph = _native.CostGraph(KEEP)
-        ids = {node: self._add_node(graph, node, KEEP) for node in self.outer.inner}
-        self._outer_ids = ids
+    def build(self) -> _native.CostGraph:
+        """The outer graph, in steps of the resolution."""
+        return self._graph(WHOLE, [self._contract(part) for part in self.blocks])
+
+    def relaxed(self) -> _native.CostGraph:
+        """The outer graph with time and resident bytes only.
+
+        The frontier of this graph, the floor of transient memory added to what is resident, bounds
+        every strategy from below.
+        """
+        return self._graph(FLAT, [self._contract_flat(part) for part in self.blocks])
+
+    def _graph(self, aggregate: tuple[str, ...], tables: list[_Contracted]) -> _native.CostGraph:
+        graph = _native.CostGraph(aggregate)
+        ids = {node: self._add_node(graph, node, aggregate) for node in self.outer.inner}
         for link in self.outer.links:
-            self._add_link(graph, ids, link, KEEP)
-        self._block_tables = []
-        for part in self.blocks:
-            contracted = self._contract(part)
-            self._block_tables.append(contracted)
+            self._add_link(graph, ids, link, aggregate)
+        for part, contracted in zip(self.blocks, tables, strict=True):
             table = graph.add_table_with_alternatives(
                 list(contracted.shape), contracted.offsets, contracted.costs
             )
             graph.add_factor([ids[node] for node in part.border], table)
-            if progress is not None:
-                progress()
+        self._outer_ids = ids
         return graph
 
     def decode(self, assignments: IntArray, alternatives: IntArray) -> Choices:
@@ -163,9 +186,13 @@ class MeshProblem:
         alternatives : (points, outer factors) int array
         """
         nodes = {node: np.asarray(assignments[:, i]) for node, i in self._outer_ids.items()}
-        links = {link: np.asarray(alternatives[:, i]) for i, link in enumerate(self.outer.links)}
+        links = {
+            link: np.asarray(alternatives[:, i], np.int64)
+            for i, link in enumerate(self.outer.links)
+        }
         recomputed = np.zeros((len(assignments), len(self.graph.blocks)), bool)
-        for i, (part, table) in enumerate(zip(self.blocks, self._block_tables, strict=True)):
+        for i, part in enumerate(self.blocks):
+            table = self._contract(part)
             cells = np.ravel_multi_index([nodes[node] for node in part.border], table.shape)
             chosen = np.asarray(alternatives[:, len(self.outer.links) + i], np.int64)
             redo, inner, taken = table.expand(np.asarray(cells, np.int64), chosen)
@@ -194,13 +221,8 @@ class MeshProblem:
             add(self.tables.node(node).costs[row], decisions.block_of.get(node, blocks))
         for link, alternative in choices.links.items():
             block = decisions.block_of_link(link)
-            table = self.tables.link(link).costs
-            at = (alternative, choices.nodes[link.source], choices.nodes[link.target])
-            costs = table[at]
-            # An impossible alternative repeats the first one (see _alternatives).
-            costs = np.where(
-                np.isfinite(costs[:, :1]), costs, table[(np.zeros_like(at[0]), *at[1:])]
-            )
+            at = (choices.nodes[link.source], choices.nodes[link.target])
+            costs = _taken(self.tables.link(link).costs, alternative, *at)
             add(costs, blocks if block is None else block)
         resident = resident + np.where(redo, 0.0, saved).sum(axis=1)
         transient = np.where(redo, largest + saved, largest).max(axis=1)
@@ -252,27 +274,55 @@ class MeshProblem:
 
     # Native tables.
 
-    def _columns(self, costs: FloatArray, aggregate: tuple[str, ...]) -> FloatArray:
-        """Objectives of a table in steps; ``inf`` everywhere marks the impossible."""
-        redo = aggregate == REDO
-        columns = [
-            costs[..., TIME] + (costs[..., RECOMPUTE_TIME] if redo else 0.0),
-            costs[..., RESIDENT] + (0.0 if redo else costs[..., SAVED]),
-            costs[..., TRANSIENT],
-        ]
-        if redo:
-            columns.append(costs[..., SAVED])
-        steps = np.stack(columns, axis=-1)
-        steps[..., 0] = np.rint(steps[..., 0] / self.resolution.time_s)
+    def _floor(self) -> int:
+        """Transient memory that every plan needs, in steps: no node or link can do with less."""
+        decisions = self.tables.decisions
+        tables = [self.tables.node(node).costs for node in decisions.nodes]
+        tables += [self.tables.link(link).costs for link in decisions.links]
+        least = max(_least_transient(costs) for costs in tables)
+        return math.ceil(least / self.resolution.memory_bytes)
+
+    def _columns(
+        self,
+        costs: FloatArray,
+        aggregate: tuple[str, ...],
+        redo: bool = False,
+        level: float = math.inf,
+    ) -> FloatArray:
+        """Objectives of a table in steps; ``inf`` everywhere marks the impossible.
+
+        Parameters
+        ----------
+        costs : float array
+        aggregate : tuple of str
+            :data:`WHOLE` or :data:`FLAT`.
+        redo : bool
+            Whether the table is part of a recomputed block.
+        level : float
+            Strike out what needs more transient memory than this, in steps.
+        """
+        steps = np.empty((*costs.shape[:-1], len(aggregate)))
+        time = costs[..., TIME] + (costs[..., RECOMPUTE_TIME] if redo else 0.0)
+        steps[..., 0] = np.rint(time / self.resolution.time_s)
         # Memory is rounded up: what fits in the answer fits on the device.
-        steps[..., 1:] = np.ceil(steps[..., 1:] / self.resolution.memory_bytes)
-        steps[~np.isfinite(steps[..., 0])] = np.inf
+        resident = costs[..., RESIDENT] + (0.0 if redo else costs[..., SAVED])
+        steps[..., 1] = np.ceil(resident / self.resolution.memory_bytes)
+        transient = np.ceil(costs[..., TRANSIENT] / self.resolution.memory_bytes)
+        if aggregate == WHOLE:
+            steps[..., 2] = np.maximum(transient, self.floor_steps)
+        steps[(~np.isfinite(steps[..., 0])) | (transient > level)] = np.inf
         return steps
 
-    def _add_node(self, graph: _native.CostGraph, node: Node, aggregate: tuple[str, ...]) -> int:
-        return graph.add_node(
-            graph.add_table(self._columns(self.tables.node(node).costs, aggregate))
-        )
+    def _add_node(
+        self,
+        graph: _native.CostGraph,
+        node: Node,
+        aggregate: tuple[str, ...],
+        redo: bool = False,
+        level: float = math.inf,
+    ) -> int:
+        steps = self._columns(self.tables.node(node).costs, aggregate, redo, level)
+        return graph.add_node(graph.add_table(steps))
 
     def _add_link(
         self,
@@ -280,8 +330,10 @@ class MeshProblem:
         ids: dict[Node, int],
         link: Link,
         aggregate: tuple[str, ...],
+        redo: bool = False,
+        level: float = math.inf,
     ) -> None:
-        steps = self._columns(self.tables.link(link).costs, aggregate)
+        steps = self._columns(self.tables.link(link).costs, aggregate, redo, level)
         if len(steps) == 1:
             table = graph.add_table(steps[0])
         else:
@@ -309,31 +361,111 @@ class MeshProblem:
         )
 
     def _contract_new(self, part: _Part) -> _Contracted:
-        shape = tuple(self.tables.size(node) for node in part.border)
-        cells = math.prod(shape)
-        keep = redo = None
-        empty = (np.zeros(cells + 1, np.int64), np.zeros((0, 3)))
-        kept, redone = empty, empty
+        ways: list[_Way] = []
+        costs: list[tuple[IntArray, FloatArray]] = []
         if self.recompute != "full":
-            keep = self._contract_as(part, KEEP)
-            kept = (np.asarray(keep.offsets, np.int64), np.asarray(keep.costs, np.float64))
+            for level in self._levels(part):
+                flat = self._contract_as(part, redo=False, level=level)
+                transient = np.full(len(flat.costs), max(level, self.floor_steps))
+                ways.append(_Way(flat, redo=False))
+                costs.append(_with_transient(flat, transient))
         if self.recompute != "none":
-            redo = self._contract_as(part, REDO)
-            costs = np.asarray(redo.costs, np.float64)
-            # Outside the block, what is kept inside is transient, beside the largest operator.
-            costs = np.stack([costs[:, 0], costs[:, 1], costs[:, 2] + costs[:, 3]], axis=1)
-            redone = (np.asarray(redo.offsets, np.int64), costs)
-        offsets, united = _united(kept, redone)
-        return _Contracted(shape, offsets, united, keep, redo, np.diff(kept[0]))
+            flat = self._contract_as(part, redo=True, level=math.inf)
+            ways.append(_Way(flat, redo=True))
+            costs.append(_with_transient(flat, self._transient_of_recomputed(part, flat)))
+        return self._united(part, ways, costs)
 
-    def _contract_as(self, part: _Part, aggregate: tuple[str, ...]) -> _native.Contraction:
-        graph = _native.CostGraph(aggregate)
-        ids = {node: self._add_node(graph, node, aggregate) for node in [*part.inner, *part.border]}
-        for link in part.links:
-            self._add_link(graph, ids, link, aggregate)
-        return _native.contract(
-            graph, keep=[ids[node] for node in part.border], threads=self.threads
+    def _contract_flat(self, part: _Part) -> _Contracted:
+        """The block without regard to transient memory."""
+        key = self._structure(part)
+        found = self._flat.get(key)
+        if found is None:
+            modes = {"none": [False], "full": [True], "sweep": [False, True]}[self.recompute]
+            ways = [
+                _Way(self._contract_as(part, redo=redo, level=math.inf), redo) for redo in modes
+            ]
+            costs = [
+                (
+                    np.asarray(way.contraction.offsets, np.int64),
+                    np.asarray(way.contraction.costs, np.float64),
+                )
+                for way in ways
+            ]
+            found = self._flat[key] = self._united(part, ways, costs)
+        return found
+
+    def _united(
+        self, part: _Part, ways: list[_Way], costs: Sequence[tuple[IntArray, FloatArray]]
+    ) -> _Contracted:
+        """Cell by cell, the alternatives of one way after the other."""
+        shape = tuple(self.tables.size(node) for node in part.border)
+        sizes = np.stack([np.diff(offsets) for offsets, _ in costs])
+        starts = np.concatenate([np.zeros((1, sizes.shape[1]), np.int64), np.cumsum(sizes, axis=0)])
+        offsets = np.concatenate([[0], np.cumsum(starts[-1])])
+        united = np.empty((offsets[-1], costs[0][1].shape[1]))
+        for size, start, (begins, values) in zip(sizes, starts, costs, strict=False):
+            within = np.arange(len(values)) - np.repeat(begins[:-1], size)
+            united[np.repeat(offsets[:-1] + start, size) + within] = values
+        return _Contracted(shape, offsets, united, tuple(ways), starts)
+
+    def _levels(self, part: _Part) -> list[int]:
+        """Limits on transient memory, in steps: the floor, and a few above it."""
+        tables = [self.tables.node(node).costs for node in part.inner]
+        tables += [self.tables.link(link).costs for link in part.links]
+        values = np.concatenate(
+            [costs[..., TRANSIENT][np.isfinite(costs[..., TIME])] for costs in tables]
         )
+        steps = np.unique(np.ceil(values / self.resolution.memory_bytes)).astype(np.int64)
+        above = steps[steps > self.floor_steps]
+        if not len(above):
+            return [self.floor_steps]
+        wanted = np.geomspace(max(above[0], 1), above[-1], LEVELS - 1)
+        at = np.searchsorted(above, wanted, side="right") - 1
+        return [self.floor_steps, *sorted({int(above[max(i, 0)]) for i in at} | {int(above[-1])})]
+
+    def _transient_of_recomputed(self, part: _Part, flat: _native.Contraction) -> FloatArray:
+        """What is kept inside while the block runs backward, beside its largest operator."""
+        offsets = np.asarray(flat.offsets, np.int64)
+        sizes = np.diff(offsets)
+        cells = np.repeat(np.arange(len(sizes)), sizes)
+        within = np.arange(len(cells)) - np.repeat(offsets[:-1], sizes)
+        nodes, _, taken = flat.expand(cells, within)
+        place = {node: i for i, node in enumerate([*part.inner, *part.border])}
+        saved, largest = np.zeros(len(cells)), np.zeros(len(cells))
+        for node in part.inner:
+            costs = self.tables.node(node).costs[nodes[:, place[node]]]
+            saved += costs[:, SAVED]
+            np.maximum(largest, costs[:, TRANSIENT], out=largest)
+        for i, link in enumerate(part.links):
+            at = (nodes[:, place[link.source]], nodes[:, place[link.target]])
+            costs = _taken(self.tables.link(link).costs, taken[:, i], *at)
+            saved += costs[:, SAVED]
+            np.maximum(largest, costs[:, TRANSIENT], out=largest)
+        steps = np.ceil((saved + largest) / self.resolution.memory_bytes)
+        return np.asarray(np.maximum(steps, self.floor_steps))
+
+    def _contract_as(self, part: _Part, *, redo: bool, level: float) -> _native.Contraction:
+        graph = _native.CostGraph(FLAT)
+        ids = {
+            node: self._add_node(graph, node, FLAT, redo, level)
+            for node in [*part.inner, *part.border]
+        }
+        for link in part.links:
+            self._add_link(graph, ids, link, FLAT, redo, level)
+        keep = [ids[node] for node in part.border]
+        return _native.contract(graph, keep=keep, threads=self.threads)
+
+
+def _with_transient(
+    flat: _native.Contraction, transient: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    costs = np.asarray(flat.costs, np.float64)
+    return np.asarray(flat.offsets, np.int64), np.column_stack([costs, transient])
+
+
+def _least_transient(costs: FloatArray) -> float:
+    possible = costs[..., TRANSIENT][np.isfinite(costs[..., TIME])]
+    return float(possible.min()) if len(possible) else 0.0
 
 
 def _largest(costs: FloatArray) -> FloatArray:
@@ -362,17 +494,10 @@ def _alternatives(steps: FloatArray) -> tuple[tuple[int, ...], IntArray, FloatAr
     return tuple(shape), offsets, costs
 
 
-def _united(
-    first: tuple[IntArray, FloatArray], second: tuple[IntArray, FloatArray]
-) -> tuple[IntArray, FloatArray]:
-    """Cell by cell, the alternatives of the first and then of the second."""
-    sizes = [np.diff(offsets) for offsets, _ in (first, second)]
-    offsets = np.concatenate([[0], np.cumsum(sizes[0] + sizes[1])])
-    costs = np.empty((offsets[-1], 3))
-    before = np.zeros(len(sizes[0]), np.int64)
-    for size, (_, values) in zip(sizes, (first, second), strict=True):
-        start = offsets[:-1] + before
-        within = np.arange(len(values)) - np.repeat(np.cumsum(size) - size, size)
-        costs[np.repeat(start, size) + within] = values
-        before = before + size
-    return offsets, costs
+def _taken(
+    table: FloatArray, alternative: IntArray, source: IntArray, target: IntArray
+) -> FloatArray:
+    """Costs of a link's alternatives; an impossible one repeats the first (see _alternatives)."""
+    costs = table[alternative, source, target]
+    first = table[np.zeros_like(alternative), source, target]
+    return np.where(np.isfinite(costs[:, :1]), costs, first)

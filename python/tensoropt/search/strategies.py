@@ -63,7 +63,7 @@ class StrategyBuilder:
         self.classes = classes
         self.calibration = calibration
         self.notes = tuple(notes)
-        self._uses: dict[tuple[int, str], str] = {}
+        self._shares: dict[int, tuple[list[Counter[str]], list[Counter[str]]]] = {}
 
     @cached_property
     def parts(self) -> Parts:
@@ -203,18 +203,35 @@ class StrategyBuilder:
 
     def _roles(self, assignment: Assignment) -> list[str]:
         """What every axis is used for, judged by the work of the operators."""
-        work: list[Counter[str]] = [Counter() for _ in assignment.mesh.shape]
-        light: list[Counter[str]] = [Counter() for _ in assignment.mesh.shape]
-        for position, labels in assignment.operators.items():
+        axes = range(len(assignment.mesh.shape))
+        heavy: list[Counter[str]] = [Counter() for _ in axes]
+        light: list[Counter[str]] = [Counter() for _ in axes]
+        numbers = self.parts.choices(assignment)
+        for segment, number in zip(self.parts.segments, numbers, strict=True):
+            shares = self._shares.get(number)
+            if shares is None:
+                shares = self._shares[number] = self._work(segment.positions, assignment)
+            for axis in axes:
+                heavy[axis].update(shares[0][axis])
+                light[axis].update(shares[1][axis])
+        return [self._role(heavy[axis], light[axis]) for axis in axes]
+
+    def _work(
+        self, positions: Iterable[int], assignment: Assignment
+    ) -> tuple[list[Counter[str]], list[Counter[str]]]:
+        """Work of products and number of other operators, for every axis by what it is used for."""
+        axes = range(len(assignment.mesh.shape))
+        heavy: list[Counter[str]] = [Counter() for _ in axes]
+        light: list[Counter[str]] = [Counter() for _ in axes]
+        for position in positions:
             rule = self.tables.decisions.rules[position]
-            heavy = rule.compute in ("matmul", "convolution", "attention")
-            weight = rule.flops + rule.backward_flops if heavy else 1.0
-            for axis, label in enumerate(labels):
-                use = self._use(position, label)
+            product = rule.compute in ("matmul", "convolution", "attention")
+            weight = round(rule.flops + rule.backward_flops) if product else 1
+            for axis, label in enumerate(assignment.operators[position]):
                 # Passing a pending sum on says nothing about an axis.
                 if not label.startswith("~"):
-                    (work if heavy else light)[axis][use] += weight  # type: ignore[assignment]
-        return [self._role(h, light[axis]) for axis, h in enumerate(work)]
+                    (heavy if product else light)[axis][self._use(position, label)] += weight
+        return heavy, light
 
     @staticmethod
     def _role(work: Counter[str], light: Counter[str]) -> str:
@@ -232,31 +249,23 @@ class StrategyBuilder:
 
     def _use(self, position: int, label: str) -> str:
         """``data``, ``sequence``, ``experts``, ``tensor`` or ``replicated``."""
-        if not label or label.startswith("~"):
+        if not label:
             return "replicated"
-        key = (position, label)
-        found = self._uses.get(key)
-        if found is None:
-            found = self._uses[key] = self._use_of_dim(position, label)
-        return found
-
-    def _use_of_dim(self, position: int, label: str) -> str:
         rule = self.tables.decisions.rules[position]
         operator = self.tables.graph.operators[position]
         ends = [
             *zip(operator.outputs, rule.outputs, strict=True),
             *zip(operator.inputs, rule.inputs, strict=True),
         ]
-        kinds = [
-            self.classes.of[tensor, names.index(label)] for tensor, names in ends if label in names
-        ]
-        for kind in kinds:
-            if kind in self.classes.batch:
-                return "data"
-            if kind in self.classes.sequence:
-                return "sequence"
-            if kind in self._expert_classes:
-                return "experts"
+        for tensor, names in ends:
+            if label in names:
+                kind = self.classes.of[tensor, names.index(label)]
+                if kind in self.classes.batch:
+                    return "data"
+                if kind in self.classes.sequence:
+                    return "sequence"
+                if kind in self._expert_classes:
+                    return "experts"
         return "tensor"
 
     @cached_property

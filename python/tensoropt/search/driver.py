@@ -1,0 +1,326 @@
+"""The search: every mesh and number of micro-batches, their frontiers united."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.cluster import Cluster, Mesh
+from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.calibration import MemoryCalibration
+from tensoropt.cost.model import CostModel
+from tensoropt.cost.precision import Optimizer, Precision
+from tensoropt.cost.tables import Tables
+from tensoropt.errors import GraphError, InfeasibleError
+from tensoropt.frontier import Frontier, FrontierCosts, GraphSummary, LazyPoints
+from tensoropt.graph import Graph
+from tensoropt.reporting.units import format_bytes
+from tensoropt.schemes import named_schemes
+from tensoropt.sharding.decisions import Decisions, decisions
+from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
+from tensoropt.strategy import Strategy
+
+from .answers import Answers, solve_mesh
+from .settings import Settings
+from .skyline import covered_within, skyline
+from .strategies import StrategyBuilder
+
+__all__ = ["search"]
+
+Progress = Callable[[str, float], None]
+FloatArray = npt.NDArray[np.floating]
+
+
+def search(
+    graph: Graph,
+    cluster: Cluster,
+    *,
+    optimizer: str | Optimizer = "adamw",
+    precision: str | Precision = "bf16",
+    micro_batches: int | Sequence[int] | str = "sweep",
+    recompute: str = "sweep",
+    memory_bytes: float | None = None,
+    epsilon: float | None = None,
+    meshes: Sequence[Mesh] | None = None,
+    max_axes: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Find the Pareto frontier of parallelization strategies of a model on a cluster.
+
+    Parameters
+    ----------
+    graph : Graph
+        From ``import_torch``, ``import_onnx``, ``import_huggingface`` or ``examples``.
+    cluster : Cluster
+    optimizer, precision : str or object
+        Named bundles, e.g. ``adamw`` and ``bf16``.
+    micro_batches : int, sequence of int or "sweep"
+        Into how many pieces the batch is cut; ``sweep`` looks at every divisor of the batch.
+    recompute : {"sweep", "none", "full"}
+        Whether repeated blocks are recomputed in the backward pass; ``sweep`` decides block by
+        block.
+    memory_bytes : float, optional
+        Cap on the device total. Without it the frontier has no limit (what the card holds is
+        marked in reports).
+    epsilon : float, optional
+        How far from every true point the answer may stay, in time and in memory; 0 is exact. The
+        factor proven is said in the result. Default: 0.1 %.
+    meshes : sequence of Mesh, optional
+        Default: all of ``cluster.meshes()``.
+    max_axes : int, optional
+        Most axes of a mesh.
+    threads : int, optional
+        Default: all cores. The result does not depend on it.
+    progress : callable, optional
+        Called with what is being done and the fraction of all work that is done.
+
+    Returns
+    -------
+    Frontier
+
+    Raises
+    ------
+    ProblemError
+        If an option is wrong.
+    InfeasibleError
+        If no strategy fits into `memory_bytes`; says the least that would.
+    ShardingError
+        If the operands of an operator do not fit its family.
+
+    Examples
+    --------
+    >>> import tensoropt as to
+    >>> graph = to.examples.transformer(
+    ...     layers=2, hidden=64, heads=4, vocabulary=128, sequence_length=32, batch_size=8
+    ... )
+    >>> frontier = to.search(graph, to.Cluster.parse("4xA100-SXM-80GB"), micro_batches=1)
+    >>> frontier.status in ("optimal", "epsilon")
+    True
+    """
+    settings = Settings.checked(
+        graph,
+        cluster,
+        precision=precision,
+        optimizer=optimizer,
+        micro_batches=micro_batches,
+        recompute=recompute,
+        meshes=meshes,
+        max_axes=max_axes,
+        memory_bytes=memory_bytes,
+        epsilon=epsilon,
+        threads=threads,
+    )
+    return _Search(graph, cluster, settings, progress or _silent).run()
+
+
+def _silent(_: str, __: float) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The graph of one micro-batch and its decisions, for one number of micro-batches."""
+
+    count: int
+    decisions: Decisions
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    """A named scheme and its costs, found without the search."""
+
+    name: str
+    assignment: Assignment
+    time_s: float
+    bound_bytes: float
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one mesh and one number of micro-batches gave."""
+
+    answers: Answers
+    builder: StrategyBuilder
+    schemes: list[_Scheme]
+
+
+class _Search:
+    """One search, from checked settings to the frontier."""
+
+    def __init__(
+        self, graph: Graph, cluster: Cluster, settings: Settings, progress: Progress
+    ) -> None:
+        self.graph = graph
+        self.cluster = cluster
+        self.settings = settings
+        self.progress = progress
+        self.calibration = MemoryCalibration()
+        self.notes = list(graph.notes)
+        self.seconds: dict[str, float] = {"tables": 0.0, "search": 0.0, "schemes": 0.0}
+
+    def run(self) -> Frontier:
+        classes = dim_classes(self.graph)
+        pieces = self._pieces(classes)
+        jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
+        found: list[_Found] = []
+        for done, (mesh, piece) in enumerate(jobs):
+            self.progress(f"mesh {mesh}, {piece.count} micro-batches", done / len(jobs))
+            answers = self._solve(mesh, piece, self.settings.memory_bytes, done, len(jobs))
+            builder = StrategyBuilder(
+                self.graph, answers.tables, classes, self.calibration, self.notes
+            )
+            begun = time.perf_counter()
+            schemes = [
+                _Scheme(name, assignment, cost.time_s, cost.bound_bytes)
+                for name, assignment in named_schemes(answers.tables, classes)
+                for cost in [builder.evaluate(assignment)]
+            ]
+            self.seconds["schemes"] += time.perf_counter() - begun
+            found.append(_Found(answers, builder, schemes))
+        self.progress("uniting the frontiers", 1.0)
+        if not any(len(f.answers.time_s) for f in found):
+            raise self._infeasible(jobs, found)
+        return self._unite(found)
+
+    def _pieces(self, classes: DimClasses) -> list[_Piece]:
+        """The graphs of one micro-batch; a count that the graph cannot follow is left out."""
+        pieces = []
+        for count in self.settings.micro_batches:
+            try:
+                small = micro_batch(self.graph, count, classes)
+            except GraphError as error:
+                self.notes.append(f"{count} micro-batches were left out: {error}")
+                continue
+            pieces.append(_Piece(count, decisions(small)))
+        if not pieces:
+            raise GraphError(f"no number of micro-batches is possible: {self.notes[-1]}")
+        return pieces
+
+    def _solve(
+        self, mesh: Mesh, piece: _Piece, cap: float | None, done: int, total: int
+    ) -> Answers:
+        settings = self.settings
+        begun = time.perf_counter()
+        model = CostModel(self.cluster, mesh, settings.precision, settings.optimizer, piece.count)
+        tables = Tables(model, piece.decisions, recomputable=settings.recompute != "none")
+        self.seconds["tables"] += time.perf_counter() - begun
+        begun = time.perf_counter()
+        answer = solve_mesh(
+            tables,
+            settings.recompute,
+            epsilon=settings.epsilon,
+            cap_bytes=None if cap is None else float(self.calibration.allocated_for(cap)),
+            threads=settings.threads,
+            progress=lambda fraction: self.progress(
+                f"mesh {mesh}, {piece.count} micro-batches", (done + fraction) / total
+            ),
+        )
+        self.seconds["search"] += time.perf_counter() - begun
+        return answer
+
+    def _unite(self, found: list[_Found]) -> Frontier:
+        """One staircase over all meshes, numbers of micro-batches and named schemes."""
+        within = self._within()
+        # Origins of all candidates: which mesh and micro-batches, and which point or scheme there.
+        origins: list[tuple[int, int]] = []
+        times: list[FloatArray] = []
+        bounds: list[FloatArray] = []
+        for which, f in enumerate(found):
+            points = len(f.answers.time_s)
+            origins += [(which, i) for i in range(points)]
+            origins += [(which, points + i) for i in range(len(f.schemes))]
+            times += [f.answers.time_s, np.array([s.time_s for s in f.schemes])]
+            bounds += [f.answers.bound_bytes, np.array([s.bound_bytes for s in f.schemes])]
+        time_s, bound = np.concatenate(times), np.concatenate(bounds)
+        allowed = np.nonzero(bound <= within)[0]
+        # Rounded as it is reported: points that differ by less than a byte are one.
+        whole = np.ceil(bound)
+        chosen = allowed[skyline(time_s[allowed], whole[allowed])]
+
+        def build(index: int) -> Strategy:
+            which, point = origins[chosen[index]]
+            f = found[which]
+            points = len(f.answers.time_s)
+            if point < points:
+                return f.builder.strategy(f.answers.assignment(point))
+            scheme = f.schemes[point - points]
+            return f.builder.strategy(scheme.assignment, scheme=scheme.name)
+
+        factor = max(
+            f.answers.lower_factor
+            * covered_within(
+                f.answers.lower_time_s, f.answers.lower_bytes, time_s[chosen], whole[chosen], within
+            )
+            for f in found
+        )
+        device = np.asarray(self.calibration.device_total(whole[chosen]))
+        return Frontier(
+            graph_summary=GraphSummary.of(self.graph),
+            cluster=self.cluster,
+            points=LazyPoints(len(chosen), build),
+            schemes=self._shown(found),
+            status=_status([f.answers.status for f in found], factor, self.settings.epsilon),
+            factor=factor,
+            notes=self.notes,
+            settings=self.settings.to_dict(),
+            seconds=self.seconds,
+            costs=FrontierCosts(
+                np.asarray(time_s[chosen], np.float64),
+                np.ceil(device).astype(np.int64),
+                whole[chosen].astype(np.int64),
+            ),
+        )
+
+    def _within(self) -> float:
+        """The cap on resident plus transient bytes; infinite without one."""
+        cap = self.settings.memory_bytes
+        return np.inf if cap is None else float(self.calibration.allocated_for(cap))
+
+    def _shown(self, found: list[_Found]) -> list[Strategy]:
+        """Of every named scheme the fastest variant that fits the card, else the leanest."""
+        card = float(self.calibration.allocated_for(self.cluster.device.memory_bytes))
+        best: dict[str, tuple[tuple[float, ...], _Found, _Scheme]] = {}
+        for f in found:
+            for scheme in f.schemes:
+                fits = scheme.bound_bytes <= card
+                rank = (0.0, scheme.time_s) if fits else (1.0, scheme.bound_bytes)
+                known = best.get(scheme.name)
+                if known is None or rank < known[0]:
+                    best[scheme.name] = (rank, f, scheme)
+        return [
+            f.builder.strategy(scheme.assignment, scheme=name)
+            for name, (_, f, scheme) in best.items()
+        ]
+
+    def _infeasible(self, jobs: list[tuple[Mesh, _Piece]], found: list[_Found]) -> InfeasibleError:
+        """Say the least memory that any strategy needs, and what takes it."""
+        least = [f.answers.least_bound_bytes or np.inf for f in found]
+        which = int(np.argmin(least))
+        mesh, piece = jobs[which]
+        answers = self._solve(mesh, piece, None, which, len(jobs))
+        leanest = found[which].builder.strategy(answers.assignment(len(answers.time_s) - 1))
+        largest = "; ".join(
+            f"{t.name} ({t.part}) {format_bytes(t.nbytes)}" for t in leanest.largest[:3]
+        )
+        cap = self.settings.memory_bytes
+        return InfeasibleError(
+            f"no strategy for '{self.graph.name}' on {self.cluster.name} fits in "
+            f"{format_bytes(cap if cap is not None else 0.0)}: the least feasible device total is "
+            f"{format_bytes(leanest.costs.device_bytes)}, dominated by {largest}; allow that much, "
+            "or use more devices or a smaller batch"
+        )
+
+
+def _status(statuses: list[str], factor: float, epsilon: float) -> str:
+    """Why the search ended: what limited it, or what is proven."""
+    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible")]
+    if limits:
+        return limits[0]
+    if factor <= 1.0:
+        return "optimal"
+    return "epsilon" if factor <= 1.0 + epsilon else "heuristic"
