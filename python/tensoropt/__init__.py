@@ -6,18 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors, examples
+from ._native import CostGraph, solve
 from .cluster import Cluster, Device, Mesh
 from .errors import TensorOptError
 from .frontier import Frontier, Sweep
 from .graph import Graph, GraphBuilder
+
+# Not later: whoever imports the package `search` first would else leave it in the function's place.
+from .search import search, sweep
 from .strategy import Strategy
 
 if TYPE_CHECKING:
-    from ._native import CostGraph, solve
     from .importing.huggingface import import_huggingface
     from .importing.onnx import import_onnx
     from .importing.torch_export import import_torch
-    from .search import search, sweep
 
     __version__: str
 
@@ -43,15 +45,11 @@ __all__ = [
     "sweep",
 ]
 
-# Loaded when first used, so that looking at a saved result needs neither solver nor importers.
+# Loaded when first used: most runs import one model in one way, or none.
 _LATER = {
-    "CostGraph": "._native",
-    "solve": "._native",
     "import_huggingface": ".importing.huggingface",
     "import_onnx": ".importing.onnx",
     "import_torch": ".importing.torch_export",
-    "search": ".search",
-    "sweep": ".search",
 }
 
 
