@@ -8,13 +8,15 @@ block turns what it saves into a transient need. Nothing here goes through the s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts, Segment
+from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts
+from tensoropt.cost.segments import Segment
 from tensoropt.errors import ShardingError
 from tensoropt.sharding.decisions import Conversion, Decisions
 
@@ -99,23 +101,26 @@ class Evaluation:
         return self.resident_bytes + self.transient_bytes
 
     @cached_property
-    def _details(self) -> _Details:
-        return _Details(self.parts, self.assignment)
-
-    @property
     def collectives(self) -> tuple[CollectiveUse, ...]:
         """All communication, merged where all but the count is equal."""
-        return self._details.collectives
+        return _merged(_details(self.parts, self.assignment))
 
     @property
     def saved_by_tensor(self) -> dict[str, float]:
         """Saved bytes by tensor, operator or parameter, without what recomputed blocks save."""
-        return self._details.saved
+        found: dict[str, float] = {}
+        for details in _details(self.parts, self.assignment):
+            for name, nbytes in details.saved.items():
+                found[name] = found.get(name, 0.0) + nbytes
+        return found
 
     @property
     def state_by_parameter(self) -> dict[str, float]:
         """Weight, gradient and optimizer state of every parameter."""
-        return self._details.states
+        found: dict[str, float] = {}
+        for details in _details(self.parts, self.assignment):
+            found.update(details.states)
+        return found
 
 
 def evaluate(
@@ -271,11 +276,12 @@ class Totals:
 def _total(parts: Parts, assignment: Assignment) -> Totals:
     """Add up all segments; equal ones are priced once."""
     total = Totals()
-    for segment in parts.segments:
-        key = segment.choices(assignment)
-        found = parts.totals.get(key)
+    for segment, choice in zip(parts.segments, parts.choices(assignment), strict=True):
+        key = ("totals", choice)
+        found = parts.kept.get(key)
         if found is None:
-            found = parts.totals[key] = _Segment(parts, assignment, segment).totals
+            found = parts.kept[key] = _Segment(parts, assignment, segment).totals
+        assert isinstance(found, Totals)
         total.add(found)
     return total
 
@@ -390,15 +396,17 @@ class _Segment:
 
 
 class _Details:
-    """Who communicates and who holds what."""
+    """Who communicates and who holds what in one segment."""
 
-    def __init__(self, parts: Parts, assignment: Assignment) -> None:
+    def __init__(self, parts: Parts, assignment: Assignment, segment: Segment) -> None:
         self.saved: dict[str, float] = {}
         self.states: dict[str, float] = {}
         self._uses: dict[tuple[str, int, int, str, str, str], list[float]] = {}
-        # What is outside the blocks comes first: it holds the first operators.
-        for segment in (parts.segments[-1], *parts.segments[:-1]):
-            _Segment(parts, assignment, segment, self)
+        _Segment(parts, assignment, segment, self)
+        self.collectives = tuple(
+            CollectiveUse(kind, axis, nbytes, int(count), phase, subject, why, seconds)
+            for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self._uses.items()
+        )
 
     def issue(self, move: Move, phase: str, subject: str, why: str, count: int) -> None:
         key = (move.kind, move.axis, round(move.nbytes), phase, subject, why)
@@ -406,9 +414,33 @@ class _Details:
         use[0] += count
         use[1] += count * move.seconds
 
-    @property
-    def collectives(self) -> tuple[CollectiveUse, ...]:
-        return tuple(
-            CollectiveUse(kind, axis, nbytes, int(count), phase, subject, why, seconds)
-            for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self._uses.items()
-        )
+
+def _details(parts: Parts, assignment: Assignment) -> list[_Details]:
+    """Details of all segments; what is outside the blocks comes first."""
+    found = []
+    pairs = [*zip(parts.segments, parts.choices(assignment), strict=True)]
+    for segment, choice in (pairs[-1], *pairs[:-1]):
+        key = ("details", segment.block, choice)
+        known = parts.kept.get(key)
+        if known is None:
+            known = parts.kept[key] = _Details(parts, assignment, segment)
+        assert isinstance(known, _Details)
+        found.append(known)
+    return found
+
+
+def _merged(details: Iterable[_Details]) -> tuple[CollectiveUse, ...]:
+    """Collectives of all segments; tensors at borders may be on their way in two of them."""
+    place: dict[tuple[str, int, int, str, str, str], int] = {}
+    found: list[CollectiveUse] = []
+    for use in itertools.chain.from_iterable(d.collectives for d in details):
+        key = (use.kind, use.axis, use.nbytes, use.phase, use.subject, use.why)
+        known = place.setdefault(key, len(found))
+        if known == len(found):
+            found.append(use)
+        else:
+            before = found[known]
+            found[known] = replace(
+                before, count=before.count + use.count, seconds=before.seconds + use.seconds
+            )
+    return tuple(found)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,16 +28,15 @@ from tensoropt.cost.assignment import (
 from tensoropt.cost.keeping import Keepers, ShardableDims
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operators import LOSS_BYTES
+from tensoropt.cost.segments import Keys, segments
 from tensoropt.cost.storage import Scheme
 from tensoropt.errors import ShardingError
 from tensoropt.graph import Graph, Tensor, signature
-from tensoropt.sharding.decisions import Conversion, Decisions, Node
+from tensoropt.sharding.decisions import Conversion, Decisions
 from tensoropt.sharding.layouts import PARTIAL, REPLICATE, STATE_PR, STATE_RP, layout_text
 from tensoropt.sharding.rule import Rule
 
 __all__ = ["ConversionPart", "Move", "OperatorPart", "ParameterPart", "Parts"]
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,49 +182,6 @@ class ParameterPart:
     whole_gradient_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A repeated block, or all that is outside the blocks.
-
-    Attributes
-    ----------
-    block : int or None
-    shape : int
-        Segments of equal shape cost the same when the same is chosen.
-    positions : tuple of int
-        Operators.
-    links : tuple of int
-        Positions in ``Parts.links``.
-    groups : tuple of int
-        Parameter groups.
-    nodes, parameters : tuple of str
-        Tensors with a node of their own that lie in it or at its border, and parameters.
-    readers : tuple of (str, int or None)
-        For every link, what ``Assignment.regathered`` calls it.
-    """
-
-    block: int | None
-    shape: int
-    positions: tuple[int, ...]
-    links: tuple[int, ...]
-    groups: tuple[int, ...]
-    nodes: tuple[str, ...]
-    parameters: tuple[str, ...]
-    readers: tuple[tuple[str, int | None], ...]
-
-    def choices(self, assignment: Assignment) -> Hashable:
-        """All of an assignment that the costs of this segment depend on."""
-        again = assignment.regathered
-        return (
-            self.shape,
-            self.block is not None and assignment.recompute[self.block],
-            tuple(map(assignment.operators.get, self.positions)),
-            tuple(map(assignment.tensors.get, self.nodes)),
-            tuple(map(assignment.schemes.get, self.parameters)),
-            tuple(map(again.__contains__, self.readers)) if again else (),
-        )
-
-
 class Parts:
     """Prices parts of assignments under one cost model, and keeps them.
 
@@ -237,6 +192,14 @@ class Parts:
         Of the graph of one micro-batch.
     recomputable : bool
         Whether some block may be recomputed: its input is then kept, whoever reads it.
+
+    Attributes
+    ----------
+    links : list of Conversion
+    segments : tuple of Segment
+        The repeated blocks in order, then what is outside.
+    kept : dict
+        For whoever adds parts up: sums worth keeping as long as the prices.
     """
 
     def __init__(
@@ -249,7 +212,8 @@ class Parts:
         self._conversions: dict[Hashable, ConversionPart] = {}
         self._parameters: dict[Hashable, ParameterPart] = {}
         self._seconds: dict[tuple[str, int, float], float] = {}
-        self.totals: dict[Hashable, Any] = {}
+        self.kept: dict[Hashable, object] = {}
+        self._last: tuple[Assignment | None, tuple[int, ...]] = (None, ())
         self._numbers: dict[Hashable, int] = {}
         self.key_of_operator = {p: self._operator_key(p) for p in decisions.rules}
         self.keepers = Keepers(decisions, recomputable=recomputable)
@@ -266,72 +230,18 @@ class Parts:
             )
             for link in self.links
         ]
-        self.segments = self._segments()
+        self.segments = segments(
+            decisions,
+            self.links,
+            Keys(
+                self.key_of_operator,
+                [(k, self.is_inner(c)) for k, c in zip(self._link_keys, self.links, strict=True)],
+                self._tensor_key,
+                self._number,
+            ),
+        )
 
     # Segments.
-
-    def _segments(self) -> tuple[Segment, ...]:
-        """Each repeated block, then what is outside."""
-        inside = self.decisions.block_of
-        blocks: list[int | None] = [*range(len(self.graph.blocks)), None]
-        links: dict[int | None, list[int]] = {block: [] for block in blocks}
-        for index, link in enumerate(self.links):
-            links[self.decisions.block_of_link(link)].append(index)
-        groups: dict[int | None, list[int]] = {block: [] for block in blocks}
-        for index in range(len(self.decisions.groups)):
-            groups[inside.get(Node("parameter", index))].append(index)
-        positions: dict[int | None, list[int]] = {block: [] for block in blocks}
-        for position in self.decisions.rules:
-            positions[inside.get(Node("operator", position))].append(position)
-        return tuple(
-            self._segment(block, positions[block], links[block], groups[block]) for block in blocks
-        )
-
-    def _segment(
-        self, block: int | None, positions: list[int], links: list[int], groups: list[int]
-    ) -> Segment:
-        place = {p: i for i, p in enumerate(positions)}
-        nodes = dict.fromkeys(
-            link.tensor
-            for link in (self.links[i] for i in links)
-            if {link.source.kind, link.target.kind} != {"operator"}
-        )
-        names = [n for g in groups for n in self.decisions.groups[g].names]
-        number = {name: i for i, name in enumerate(nodes)}
-
-        def end(node: Node) -> Hashable:
-            return place[int(node.key)] if node.kind == "operator" else node.kind
-
-        shape = (
-            tuple(self.key_of_operator[p] for p in positions),
-            tuple(
-                (
-                    self._link_keys[i],
-                    number.get(self.links[i].tensor),
-                    end(self.links[i].source),
-                    end(self.links[i].target),
-                    self.links[i].output,
-                    self.links[i].operand,
-                    self.is_inner(self.links[i]),
-                )
-                for i in links
-            ),
-            tuple(self._tensor_key(n) for n in names),
-            tuple(
-                tuple((place.get(p), o) for p, o in self.decisions.groups[g].readers)
-                for g in groups
-            ),
-        )
-        return Segment(
-            block,
-            self._number(shape),
-            tuple(positions),
-            tuple(links),
-            tuple(groups),
-            tuple(nodes),
-            tuple(names),
-            tuple((self.links[i].tensor, _reader(self.links[i])) for i in links),
-        )
 
     def is_inner(self, link: Conversion) -> bool:
         """Whether a conversion is redone, and what it keeps dropped, with the block it lies in.
@@ -339,6 +249,14 @@ class Parts:
         What reaches a tensor at a block's border is made and kept outside.
         """
         return link.target.kind == "operator" or link.target in self.decisions.block_of
+
+    def choices(self, assignment: Assignment) -> tuple[int, ...]:
+        """For every segment a number; equal numbers, equal costs."""
+        last, numbers = self._last
+        if last is not assignment:
+            numbers = tuple(self._number(s.choices(assignment)) for s in self.segments)
+            self._last = (assignment, numbers)
+        return numbers
 
     # Operators.
 
@@ -717,10 +635,6 @@ def local_sizes(rule: Rule, labels: Labels, mesh_shape: Sequence[int]) -> dict[s
         )
         sizes[dim.name] = -(-dim.size // parts)
     return sizes
-
-
-def _reader(link: Conversion) -> int | None:
-    return int(link.target.key) if link.target.kind == "operator" else None
 
 
 def _is_dim(label: str) -> bool:

@@ -16,7 +16,7 @@ The answers are those of ``liveness.replay`` and ``schedule.iteration_time``, wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import evaluate
 from tensoropt.cost.liveness import replay
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.program import Mark, Program, build_program
+from tensoropt.cost.program import Program, build_program
 from tensoropt.cost.schedule import (
     STEADY,
     Run,
@@ -42,8 +42,9 @@ PICOSECOND = 12
 """Decimals to which times of a backlog are rounded, so that equal ones are found equal."""
 
 Reference = tuple[int, int]
-"""A task of a stretch: how many stretches back it lies (0: this one), and its number there. Tasks
-between blocks have fixed places: stretch s is written as -1 - s."""
+"""A task: how many stretches back it lies (0: this one), and its number there. Stretches between
+blocks have fixed places: stretch s is written as -1 - s. Numbers in other stretches count from
+their ends (-1 is the last), since what a stretch begins with depends on the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,11 @@ class Replayer:
     Parameters
     ----------
     parts : Parts
+
+    Attributes
+    ----------
+    regular : bool
+        Whether stretches that should be alike were alike so far; if not, nothing is shared.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -103,8 +109,7 @@ class Replayer:
         self._levels = [1 + axis.level for axis in parts.model.mesh.axes]
         self._templates: dict[Hashable, _Template] = {}
         self._advances: dict[Hashable, tuple[float, Backlog]] = {}
-        self._numbers: dict[Hashable, int] = {}
-        self._regular = True
+        self.regular = True
         self._row: list[tuple[str, int | None]] = []
 
     def peak_and_time(self, assignment: Assignment) -> tuple[float, float]:
@@ -115,11 +120,11 @@ class Replayer:
         ShardingError
             If the assignment is illegal.
         """
-        keys = self._keys(assignment) if self._regular else []
-        if not self._regular or any(key not in self._templates for key in keys):
+        keys = self._keys(assignment) if self.regular else []
+        if not self.regular or any(key not in self._templates for key in keys):
             program = build_program(self.parts, assignment)
             keys = self._learn(assignment, program)
-            if not self._regular:
+            if not self.regular:
                 time = iteration_time(program, self.parts.model)
                 return replay(program).peak_bytes, time
         templates = [self._templates[key] for key in keys]
@@ -133,10 +138,9 @@ class Replayer:
 
     def _keys(self, assignment: Assignment) -> list[Hashable]:
         """What each stretch depends on: its block's choices and those of its neighbours."""
-        choices: dict[int | None, int] = {}
-        for segment in self.parts.segments:
-            key = segment.choices(assignment)
-            choices[segment.block] = self._numbers.setdefault(key, len(self._numbers))
+        numbers = self.parts.choices(assignment)
+        segments = self.parts.segments
+        choices = {s.block: number for s, number in zip(segments, numbers, strict=True)}
         row = self._row
         own = [-1, *(choices[block] for _, block in row), -1]
         # What stands between blocks, or next to it, has a place; blocks occur again and again.
@@ -157,8 +161,8 @@ class Replayer:
         if not self._row:
             self._row = row
         if row != self._row:
-            self._regular = False
-        if not self._regular:
+            self.regular = False
+        if not self.regular:
             return []
         keys = self._keys(assignment)
         pieces = self._pieces(program)
@@ -167,7 +171,7 @@ class Replayer:
             fixed = any(back < 0 for piece in run for back, _ in piece.needs)
             template = _Template(peak, left, run, fixed)
             # Should stretches that look alike not be alike, every program is replayed by itself.
-            self._regular &= self._templates.setdefault(key, template) == template
+            self.regular &= self._templates.setdefault(key, template) == template
         return keys
 
     def _pieces(self, program: Program) -> list[tuple[_Piece, ...]]:
@@ -181,13 +185,19 @@ class Replayer:
             while stretch + 1 < len(starts) and run.events[0] >= starts[stretch + 1]:
                 stretch += 1
             number = len(found[stretch])
-            needs = [self._reference(place[n], stretch, marks) for n in run.needs]
+            needs = []
+            for other, own in (place[n] for n in run.needs):
+                # What the forward pass did is done in the backward pass.
+                if marks[other].name == marks[stretch].name:
+                    far = marks[other].block is None and other != stretch
+                    back = -1 - other if far else stretch - other
+                    needs.append((back, own - len(found[other]) if other != stretch else own))
             found[stretch].append(
                 _Piece(
                     self._stream(run),
                     run.seconds,
                     run.when,
-                    tuple(n for n in needs if n is not None),
+                    tuple(needs),
                 )
             )
             place.update(dict.fromkeys(run.events, (stretch, number)))
@@ -195,17 +205,6 @@ class Replayer:
 
     def _stream(self, run: Run) -> int:
         return 0 if run.axis < 0 else self._levels[run.axis]
-
-    @staticmethod
-    def _reference(
-        target: tuple[int, int], stretch: int, marks: Sequence[Mark]
-    ) -> Reference | None:
-        """How a task names another; what the forward pass did is done in the backward pass."""
-        other, number = target
-        if marks[other].name == "forward" and marks[stretch].name != "forward":
-            return None
-        far = marks[other].block is None and other != stretch
-        return (-1 - other if far else stretch - other, number)
 
     # Stringing together.
 
@@ -257,7 +256,7 @@ class Replayer:
             asked = [(stretch + 1 + b if b < 0 else b, n) for b, n in piece.needs]
             needs = [place[n] for n in asked if n in place]
             place[0, number] = len(tasks)
-            origin.append((0, number))
+            origin.append((0, number - len(template.pieces)))
             if piece.stream == 0:
                 kernels.append(len(tasks))
             else:
