@@ -15,7 +15,8 @@ from functools import cached_property
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.parts import ConversionPart, Move, OperatorPart, ParameterPart, Parts
+from tensoropt.cost.parts import Parts
+from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
 from tensoropt.cost.segments import Segment
 from tensoropt.errors import ShardingError
 from tensoropt.sharding.decisions import Conversion, Decisions
@@ -280,13 +281,13 @@ def _total(parts: Parts, assignment: Assignment) -> Totals:
         key = ("totals", choice)
         found = parts.kept.get(key)
         if found is None:
-            found = parts.kept[key] = _Segment(parts, assignment, segment).totals
+            found = parts.kept[key] = _Sum(parts, assignment, segment).totals
         assert isinstance(found, Totals)
         total.add(found)
     return total
 
 
-class _Segment:
+class _Sum:
     """Prices one segment."""
 
     def __init__(
@@ -402,7 +403,7 @@ class _Details:
         self.saved: dict[str, float] = {}
         self.states: dict[str, float] = {}
         self._uses: dict[tuple[str, int, int, str, str, str], list[float]] = {}
-        _Segment(parts, assignment, segment, self)
+        _Sum(parts, assignment, segment, self)
         self.collectives = tuple(
             CollectiveUse(kind, axis, nbytes, int(count), phase, subject, why, seconds)
             for (kind, axis, nbytes, phase, subject, why), (count, seconds) in self._uses.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.cost.program import Buffer, Program
+from tensoropt.cost.events import Buffer, Program
 
 __all__ = ["Replay", "replay"]
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import evaluate
+from tensoropt.cost.events import Program
 from tensoropt.cost.liveness import replay
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.program import Program, build_program
+from tensoropt.cost.program import build_program
 from tensoropt.cost.schedule import (
     STEADY,
     Run,

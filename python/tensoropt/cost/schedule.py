@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tensoropt.cost.events import Program
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.program import Program
 from tensoropt.errors import CostError
 
 __all__ = [

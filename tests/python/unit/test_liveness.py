@@ -8,10 +8,11 @@ from tensoropt.cluster import Cluster
 from tensoropt.cost import Optimizer, Precision
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import evaluate
+from tensoropt.cost.events import Buffer, Event, Program
 from tensoropt.cost.liveness import Replay, replay
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.program import Buffer, Event, Program, build_program
+from tensoropt.cost.program import build_program
 from tensoropt.cost.storage import Scheme
 from tensoropt.graph import Block, Graph, GraphBuilder
 from tensoropt.schemes import SchemeBuilder

@@ -13,10 +13,11 @@ from tensoropt import examples
 from tensoropt.cluster import Cluster
 from tensoropt.cost import Optimizer, Precision, replayer
 from tensoropt.cost.assignment import Assignment, from_tables
+from tensoropt.cost.events import Program
 from tensoropt.cost.liveness import replay
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.program import Program, build_program
+from tensoropt.cost.program import build_program
 from tensoropt.cost.replayer import Replayer
 from tensoropt.cost.schedule import iteration_time
 from tensoropt.cost.tables import Tables
