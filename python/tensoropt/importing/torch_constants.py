@@ -30,6 +30,9 @@ _SHAPE_ONLY = (
 _POINTWISE = ("__and__", "__or__", "__xor__", "_to_copy", "masked_fill", "rsub", "to", "where")
 """Operators that work element by element and that torch does not tag so."""
 
+_SMALL = 1 << 12
+"""Elements up to which buffers are compared by value."""
+
 _LARGEST_VALUE = 1 << 26
 """Elements of the largest constant that is worked out as a whole; masks are taken by rows."""
 
@@ -127,7 +130,7 @@ class Constants:
 
     def _key_of(self, node: Any) -> Any | None:
         if node.op == "placeholder":
-            return ("leaf", node.target) if node in self._leaves else None
+            return self._leaf_key(node) if node in self._leaves else None
         if node.op != "call_function" or not hasattr(node.target, "__name__"):
             return None
         name = _name(node)
@@ -142,6 +145,13 @@ class Constants:
         if any(source not in self._keys for source in node.all_input_nodes):
             return None
         return (str(node.target), self._hashable(node.args), self._hashable(node.kwargs))
+
+    def _leaf_key(self, node: Any) -> Any:
+        """By value where it is known and small: every layer may hold a copy of its own."""
+        value = self._leaves[node]
+        if value is None or value.is_meta or value.numel() > _SMALL:
+            return ("leaf", node.target)
+        return ("value", str(value.dtype), tuple(value.shape), tuple(value.flatten().tolist()))
 
     def _hashable(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):

@@ -231,6 +231,20 @@ def test_constants_fold_and_equal_ones_are_shared():
     assert all(graph.tensors[o.outputs[0]].kind == "constant" for o in constants)
 
 
+def test_equal_buffers_of_layers_are_one_constant():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("table", torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+        def forward(self, x):
+            return self.linear(x) * self.table
+
+    graph = import_torch(nn.Sequential(Layer(), Layer()), torch.zeros(8, 4))
+    assert families(graph).count("constant") == 1
+
+
 @pytest.mark.parametrize("kind", ["causal", "float", "full", "window"])
 def test_constant_masks_are_recognised(kind):
     class Masked(nn.Module):
