@@ -79,7 +79,7 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
 /// Turns any points into their frontier, in place.
 pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
     match C::OBJECTIVES {
-        1 | 2 => plane::prune(points, &mut scratch.grid),
+        1 | 2 => plane::prune(points, &mut scratch.table),
         _ => space::prune(points, &mut scratch.space),
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn by_maximum<C: CostVector>(
 }
 
 /// The frontier of a union of sums of two objectives that both add up by sum, by sifting all
-/// pairs with even cells.
+/// pairs with even cells; or, where objective 0 has few values, with a cell for each of them.
 ///
 /// No sum may have `u64::MAX` in objective 1.
 pub(super) fn by_sift<C: CostVector>(
@@ -108,13 +108,18 @@ pub(super) fn by_sift<C: CostVector>(
     work: &mut Work,
 ) {
     out.clear();
-    let Scratch { floors, blocks, .. } = scratch;
+    let Scratch { floors, table, blocks, .. } = scratch;
     let Some(range) = range(algebra, terms) else {
         return;
     };
     let limit = limit.unwrap_or(C::UNLIMITED);
     Block::whole(terms, blocks);
     let pairs: usize = blocks.iter().map(Block::area).sum();
+    if range.1 - range.0 < GRID_CELLS.min(pairs as u64) {
+        let sums = Sums { algebra, terms, limit, cells: &() };
+        sums.tabulate(blocks, range, table, out, work);
+        return;
+    }
     let cells = &Even::new(range, (pairs as u64 / 2).clamp(64, GRID_CELLS));
     floors.reset(cells, limit.get(1).saturating_add(1));
     Sums { algebra, terms, limit, cells }.sift(blocks, SAMPLE, floors, out, work);

@@ -131,6 +131,45 @@ impl<C: CostVector, M: Cells> Sums<'_, '_, C, M> {
             sort_and_scan(out);
         }
     }
+}
+
+impl<C: CostVector, M> Sums<'_, '_, C, M> {
+    /// The frontier of the sums in some blocks that are within the limit, where objective 0 has so
+    /// few values, from `low` to `high`, that a table holds the least objective 1 of each: nothing
+    /// needs to be sorted.
+    pub(super) fn tabulate(
+        &self,
+        blocks: &[Block],
+        (low, high): (u64, u64),
+        table: &mut Vec<u64>,
+        out: &mut Vec<C>,
+        work: &mut Work,
+    ) {
+        table.clear();
+        table.resize((high - low) as usize + 1, u64::MAX);
+        let algebra = self.algebra;
+        for block in blocks {
+            self.rows(block, |a, row| {
+                work.visited += row.len() as u64;
+                for &b in row {
+                    let sum = a.combine(b, algebra);
+                    let least = &mut table[(sum.get(0) - low) as usize];
+                    *least = (*least).min(sum.get(1));
+                }
+            });
+        }
+        out.clear();
+        out.resize(table.len(), C::ZERO);
+        let (mut kept, mut least) = (0, u64::MAX);
+        for (x, &y) in (low..).zip(table.iter()) {
+            // What stands in cells without a point is not kept, and overwritten.
+            out[kept] = C::from_slice(&[x, if y < least { y } else { 0 }]);
+            kept += usize::from(y < least);
+            least = least.min(y);
+        }
+        out.truncate(kept);
+        work.candidates += kept as u64;
+    }
 
     /// Calls `visit` with each point of the shorter side of a block and the part of the longer side
     /// that it takes to sums within the limit.
