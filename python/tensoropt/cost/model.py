@@ -8,6 +8,7 @@ an element has. Measured times enter here, through :class:`Timings`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +69,7 @@ class CostModel:
         self.communication = CommunicationModel(self.cluster, self.mesh)
         self.compute = ComputeModel(self.cluster.device)
 
-    @property
+    @cached_property
     def mesh_shape(self) -> tuple[int, ...]:
         """Sizes of the mesh axes."""
         return tuple(self.mesh.shape)

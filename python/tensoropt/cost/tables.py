@@ -121,6 +121,7 @@ class Tables:
         self._signatures: dict[int, Hashable] = {}
         self._configurations: dict[Hashable, Configurations] = {}
         self._operator_terms: dict[Hashable, OperatorTerms] = {}
+        self._states: dict[Hashable, IntArray] = {}
         self._terms: dict[Hashable, Terms] = {}
         self._saved: dict[tuple[int, int], bool] = {}
         self._readers = self._readers_of_tensors()
@@ -167,7 +168,12 @@ class Tables:
 
     def tensor_states(self, name: str) -> IntArray:
         """States of a tensor that has a node of its own."""
-        return shared_states(self.model, self.graph.tensors[name], self._dims[name])
+        key = self._tensor_key(name)
+        found = self._states.get(key)
+        if found is None:
+            tensor = self.graph.tensors[name]
+            found = self._states[key] = shared_states(self.model, tensor, self._dims[name])
+        return found
 
     def tied_states(self, group: ParameterGroup) -> tuple[IntArray, list[tuple[int, Scheme]]]:
         """States of a tied parameter, and its configurations as (row of states, scheme)."""
