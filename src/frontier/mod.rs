@@ -14,6 +14,51 @@
 //! where `+` adds or takes the maximum per objective and `prune` drops what is dominated:
 //! [`union_of_sums`]. It looks at all `k` together, so that a point found in one sum spares the
 //! work on another.
+//!
+//! | question | function |
+//! |---|---|
+//! | which of these points are worth having? | [`prune`] |
+//! | what are the best sums? | [`union_of_sums`] |
+//! | the best of several frontiers? | [`union`] |
+//! | which pair made this point? | [`locate`] |
+//! | fewer points, how much is lost? | [`trim`], [`thin`] |
+//!
+//! # How
+//!
+//! In the worst case no algorithm for two objectives is expected to be much faster than looking at
+//! all pairs (a sub-quadratic one would also solve min-plus convolution). What pays is to discard
+//! pairs without forming them, and that goes by the fact that combining is monotone: a run of
+//! pairs, or a block of them, is no better than the sum of its lower corners. If a known point
+//! dominates that, all of it goes.
+//!
+//! * `pairs`: few pairs are formed and sorted. Where one side of each sum is short (the linear
+//!   sweep of a chain), rows of pairs are sifted in two passes. An objective that adds up by
+//!   maximum needs only a merge.
+//! * `sift`: the two passes. The first learns from a sample of the pairs what is dominated, the
+//!   second drops runs and then pairs by it.
+//! * `blocks`: large sums. Blocks of pairs are halved and discarded, then sifted.
+//! * `cells`: what is known to be dominated, by cells of objective 0, evenly wide or as narrow as
+//!   points are dense.
+//! * `plane`, `space`: filters in two objectives, and in three and four; `grid`, `boxes`: the
+//!   counterparts of cells and blocks there.
+//! * [`naive`]: the same functions by all pairs and a quadratic filter. Tests hold every algorithm
+//!   against them.
+//!
+//! Results and counters ([`Work`]) depend on nothing but the input.
+//!
+//! # Example
+//!
+//! ```
+//! use tensoropt::frontier::{Packed2, Scratch, Term, Work, union_of_sums};
+//!
+//! // Two ways to go on, each with the frontier so far and what the next step may cost.
+//! let [a, b] = [[Packed2::new(1, 9), Packed2::new(4, 2)], [Packed2::new(2, 8), Packed2::new(3, 3)]];
+//! let [step, other] = [[Packed2::new(1, 1)], [Packed2::new(0, 3)]];
+//! let terms = [Term { left: &a, right: &step }, Term { left: &b, right: &other }];
+//! let mut out = Vec::new();
+//! union_of_sums(&(), &terms, None, &mut out, &mut Scratch::new(), &mut Work::default());
+//! assert_eq!(out, [Packed2::new(2, 10), Packed2::new(3, 6), Packed2::new(5, 3)]);
+//! ```
 
 mod blocks;
 mod boxes;
@@ -38,15 +83,6 @@ pub use scratch::Scratch;
 pub use trim::{thin, trim};
 pub use work::Work;
 
-/// One Minkowski sum of a union: all combinations of a vector of `left` with one of `right`.
-#[derive(Clone, Copy, Debug)]
-pub struct Term<'a, C> {
-    /// A frontier.
-    pub left: &'a [C],
-    /// A frontier.
-    pub right: &'a [C],
-}
-
 /// Up to this many pairs of two objectives, forming and sorting all of them is fastest.
 const FEW_PAIRS: u64 = 128;
 /// Up to this many pairs of two objectives, two passes over all of them are fastest.
@@ -55,6 +91,15 @@ const PLANE_PAIRS: u64 = 1 << 13;
 const PAIRS_PER_POINT: u64 = 24;
 /// Up to this many pairs of three or four objectives, forming and filtering all is fastest.
 const SPACE_PAIRS: u64 = 1 << 14;
+
+/// One Minkowski sum of a union: all combinations of a vector of `left` with one of `right`.
+#[derive(Clone, Copy, Debug)]
+pub struct Term<'a, C> {
+    /// A frontier.
+    pub left: &'a [C],
+    /// A frontier.
+    pub right: &'a [C],
+}
 
 /// Whether the points are a frontier: sorted lexicographically, mutually nondominated, distinct.
 ///
@@ -70,13 +115,32 @@ pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
             .all(|w| w[0].get(0) < w[1].get(0) && w[0].get(1) > w[1].get(1)),
         _ => {
             points.windows(2).all(|w| w[0] < w[1])
-                && (1..points.len())
-                    .all(|j| !points[..j].iter().any(|p| p.dominates(&points[j])))
+                && (1..points.len()).all(|j| !points[..j].iter().any(|p| p.dominates(&points[j])))
         }
     }
 }
 
 /// Turns any points into their frontier, in place.
+///
+/// # Arguments
+///
+/// * `points`: any vectors, in any order, with duplicates or without.
+/// * `scratch`: buffers, reused between calls; they carry no state.
+///
+/// # Complexity
+///
+/// `O(n)` and a sort of the points that a grid does not discard; `O(n log n)` in the worst case
+/// with up to three objectives, `O(n log^2 n)` with four. Space `O(n)`.
+///
+/// # Example
+///
+/// ```
+/// use tensoropt::frontier::{Packed2, Scratch, prune};
+///
+/// let mut points = [(4, 4), (2, 7), (4, 4), (5, 5), (9, 1)].map(|(x, y)| Packed2::new(x, y)).to_vec();
+/// prune(&mut points, &mut Scratch::new());
+/// assert_eq!(points, [Packed2::new(2, 7), Packed2::new(4, 4), Packed2::new(9, 1)]);
+/// ```
 pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
     match C::OBJECTIVES {
         1 | 2 => plane::prune(points, &mut scratch.table),
@@ -94,6 +158,13 @@ pub fn prune<C: CostVector>(points: &mut Vec<C>, scratch: &mut Scratch<C>) {
 /// * `out`: overwritten with the frontier.
 /// * `scratch`: buffers, reused between calls; they carry no state.
 /// * `work`: counters that are added to.
+///
+/// # Complexity
+///
+/// With two objectives of which one adds up by maximum, linear in the points and a sort. Otherwise
+/// all pairs in the worst case, and far fewer usually: of two anti-correlated frontiers of 10,000
+/// points, about one pair in a hundred is formed. Space: the blocks or pairs that cannot be
+/// discarded by their corners, a small multiple of the result as a rule.
 pub fn union_of_sums<C: CostVector>(
     algebra: &C::Algebra,
     terms: &[Term<'_, C>],
@@ -102,12 +173,11 @@ pub fn union_of_sums<C: CostVector>(
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    let pairs = terms.iter().map(|t| t.left.len() as u64 * t.right.len() as u64).sum::<u64>();
-    let points = terms.iter().map(|t| t.left.len() as u64 + t.right.len() as u64).sum::<u64>();
-    let shifts = terms.iter().all(|t| t.left.len().min(t.right.len()) <= 1);
+    let sizes = || terms.iter().map(|t| (t.left.len() as u64, t.right.len() as u64));
+    let pairs: u64 = sizes().map(|(left, right)| left * right).sum();
     work.pairs += pairs;
     match C::OBJECTIVES {
-        3.. if pairs > SPACE_PAIRS && !shifts => {
+        3.. if pairs > SPACE_PAIRS && sizes().any(|(left, right)| left.min(right) > 1) => {
             boxes::by_boxes(algebra, terms, limit, out, scratch, work);
         }
         3.. => {
@@ -115,6 +185,7 @@ pub fn union_of_sums<C: CostVector>(
             space::prune(out, &mut scratch.space);
         }
         2 if pairs > FEW_PAIRS => {
+            let points: u64 = sizes().map(|(left, right)| left + right).sum();
             if C::is_max(algebra, 0) || C::is_max(algebra, 1) {
                 pairs::by_maximum(algebra, terms, limit, out, work);
             } else if reaches_end(algebra, terms) {
@@ -130,7 +201,8 @@ pub fn union_of_sums<C: CostVector>(
     work.returned(out.len());
 }
 
-/// Whether a sum may have the largest number in objective 1.
+/// Whether a sum may have the largest number in objective 1, which cells cannot tell from "nothing
+/// is known".
 fn reaches_end<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> bool {
     terms.iter().any(|term| match (term.left.first(), term.right.first()) {
         (Some(&a), Some(&b)) => a.combine(b, algebra).get(1) == u64::MAX,
@@ -139,15 +211,26 @@ fn reaches_end<C: CostVector>(algebra: &C::Algebra, terms: &[Term<'_, C>]) -> bo
 }
 
 /// The frontier of a union of frontiers.
+///
+/// # Arguments
+///
+/// * `frontiers`: any number of frontiers.
+/// * `out`: overwritten with the frontier.
+/// * `scratch`: buffers, reused between calls; they carry no state.
+/// * `work`: counters that are added to.
+///
+/// # Complexity
+///
+/// `O(n)` and a sort of what is not dominated by something in another frontier.
 pub fn union<C: CostVector>(
     frontiers: &[&[C]],
     out: &mut Vec<C>,
     scratch: &mut Scratch<C>,
     work: &mut Work,
 ) {
-    out.clear();
-    frontiers.iter().for_each(|frontier| out.extend_from_slice(frontier));
-    work.candidates += out.len() as u64;
-    prune(out, scratch);
-    work.returned(out.len());
+    // Adding nothing makes each frontier a sum.
+    let zero = &[C::ZERO];
+    let terms: Vec<Term<'_, C>> =
+        frontiers.iter().map(|left| Term { left, right: zero }).collect();
+    union_of_sums(&C::SUMS, &terms, None, out, scratch, work);
 }

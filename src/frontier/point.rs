@@ -17,6 +17,9 @@ pub trait CostVector: Copy + Send + Sync + Eq + Ord + fmt::Debug + 'static {
     /// Number of objectives.
     const OBJECTIVES: usize;
 
+    /// The algebra in which every objective adds up by sum.
+    const SUMS: Self::Algebra;
+
     /// The vector of zeros: neutral for [`combine`](Self::combine), whatever the algebra.
     const ZERO: Self;
 
@@ -111,6 +114,7 @@ impl fmt::Debug for Packed2 {
 impl CostVector for Packed2 {
     type Algebra = ();
     const OBJECTIVES: usize = 2;
+    const SUMS: () = ();
     const ZERO: Self = Self(0);
     const UNLIMITED: Self = Self(u64::MAX);
 
@@ -213,6 +217,7 @@ impl<const D: usize> WideAlgebra<D> {
 impl<const D: usize> CostVector for Wide<D> {
     type Algebra = WideAlgebra<D>;
     const OBJECTIVES: usize = D;
+    const SUMS: WideAlgebra<D> = WideAlgebra::SUM;
     const ZERO: Self = Self([0; D]);
     const UNLIMITED: Self = Self([u64::MAX; D]);
 
