@@ -90,7 +90,7 @@ const PLANE_PAIRS: u64 = 1 << 13;
 /// So few pairs per point, that is, where one side of each term is short, likewise.
 const PAIRS_PER_POINT: u64 = 24;
 /// Up to this many pairs of three or four objectives, forming and filtering all is fastest.
-const SPACE_PAIRS: u64 = 1 << 14;
+const SPACE_PAIRS: u64 = 1 << 16;
 
 /// One Minkowski sum of a union: all combinations of a vector of `left` with one of `right`.
 #[derive(Clone, Copy, Debug)]
