@@ -1,12 +1,11 @@
 //! Unions of sums in three and four objectives, output-sensitively.
 //!
 //! Each side of a term is cut into boxes, halves of halves, by the objective in which it is widest.
-//! No pair of two boxes is better than the sum of their lower corners, so where the [`Grid`] of
+//! No pair of two boxes is better than the sum of their lower corners, so where the grid of
 //! known points closes that corner, the pair of boxes goes without being looked at. The known
 //! points are shared by all terms. They start as a sample of all pairs, one from each pair of the
 //! smallest boxes, and grow as pairs are found.
 
-use super::grid::Grid;
 use super::point::CostVector;
 use super::space::{self, Buffers};
 use super::{Scratch, Term, Work};
@@ -104,8 +103,12 @@ impl<C: CostVector> Tree<C> {
 struct Search<'a, C: CostVector> {
     algebra: &'a C::Algebra,
     limit: C,
-    grid: &'a mut Grid,
+    /// The grid of what is known, and buffers.
+    space: &'a mut Buffers,
+    /// Sums that may be of use.
     out: &'a mut Vec<C>,
+    /// At how many of them those that are dominated by now are cleared away.
+    compact_at: usize,
     work: &'a mut Work,
 }
 
@@ -136,21 +139,13 @@ pub(super) fn by_boxes<C: CostVector>(
     out.retain(|point| grid.is_open(point));
     grid.fill(out, pairs / LEAF, 1);
     out.clear();
-    let mut compact_at = COMPACT;
+    let mut search = Search { algebra, limit, space, out, compact_at: COMPACT, work };
     for pair in trees.chunks_exact(2) {
-        let (Some(left), Some(right)) = (pair[0].root(), pair[1].root()) else {
-            continue;
-        };
-        let mut search = Search { algebra, limit, grid: &mut space.grid, out, work };
-        search.descend(&pair[0], left, &pair[1], right);
-        if out.len() > compact_at {
-            work.candidates += out.len() as u64;
-            space::prune_open(out, space);
-            compact_at = COMPACT.max(2 * out.len());
+        if let (Some(left), Some(right)) = (pair[0].root(), pair[1].root()) {
+            search.descend(&pair[0], left, &pair[1], right);
         }
     }
-    work.candidates += out.len() as u64;
-    space::prune_open(out, space);
+    search.compact();
 }
 
 /// Sums of one point of each leaf of both sides, for all terms.
@@ -176,9 +171,16 @@ fn sample<C: CostVector>(
 }
 
 impl<C: CostVector> Search<'_, C> {
+    /// Keeps the frontier of what was found.
+    fn compact(&mut self) {
+        self.work.candidates += self.out.len() as u64;
+        space::prune_open(self.out, self.space);
+        self.compact_at = COMPACT.max(2 * self.out.len());
+    }
+
     fn descend(&mut self, left: &Tree<C>, rows: Cell, right: &Tree<C>, columns: Cell) {
         let corner = left.corners[rows.index].combine(right.corners[columns.index], self.algebra);
-        if !corner.dominates(&self.limit) || !self.grid.is_open(&corner) {
+        if !corner.dominates(&self.limit) || !self.space.grid.is_open(&corner) {
             return;
         }
         if rows.is_leaf() && columns.is_leaf() {
@@ -198,10 +200,13 @@ impl<C: CostVector> Search<'_, C> {
 
     fn leaf(&mut self, left: &[C], right: &[C]) {
         self.work.visited += (left.len() * right.len()) as u64;
+        if self.out.len() > self.compact_at {
+            self.compact();
+        }
         for &a in left {
             for &b in right {
                 let sum = a.combine(b, self.algebra);
-                if sum.dominates(&self.limit) && self.grid.insert(&sum) {
+                if sum.dominates(&self.limit) && self.space.grid.insert(&sum) {
                     self.out.push(sum);
                 }
             }
