@@ -126,8 +126,7 @@ fn run_sums<C: CostVector>(
     algebra: &C::Algebra,
     sides: &Sides<C>,
 ) {
-    let terms: Vec<Term<'_, C>> =
-        sides.iter().map(|(left, right)| Term { left, right }).collect();
+    let terms: Vec<Term<'_, C>> = sides.iter().map(|(left, right)| Term { left, right }).collect();
     let (mut out, mut scratch, mut work) = (Vec::new(), Scratch::new(), Work::default());
     c.benchmark_group(group).bench_function(BenchmarkId::new(name, size), |b| {
         b.iter(|| {

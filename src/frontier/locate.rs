@@ -49,12 +49,7 @@ pub fn locate<C: CostVector>(
 }
 
 /// The first `b` in `right` with `a + b == point`.
-fn partner<C: CostVector>(
-    algebra: &C::Algebra,
-    a: &C,
-    right: &[C],
-    point: &C,
-) -> Option<usize> {
+fn partner<C: CostVector>(algebra: &C::Algebra, a: &C, right: &[C], point: &C) -> Option<usize> {
     if !a.dominates(point) {
         return None;
     }

@@ -110,9 +110,7 @@ pub struct Term<'a, C> {
 pub fn is_frontier<C: CostVector>(points: &[C]) -> bool {
     match C::OBJECTIVES {
         1 => points.len() <= 1,
-        2 => points
-            .windows(2)
-            .all(|w| w[0].get(0) < w[1].get(0) && w[0].get(1) > w[1].get(1)),
+        2 => points.windows(2).all(|w| w[0].get(0) < w[1].get(0) && w[0].get(1) > w[1].get(1)),
         _ => {
             points.windows(2).all(|w| w[0] < w[1])
                 && (1..points.len()).all(|j| !points[..j].iter().any(|p| p.dominates(&points[j])))
@@ -230,7 +228,6 @@ pub fn union<C: CostVector>(
 ) {
     // Adding nothing makes each frontier a sum.
     let zero = &[C::ZERO];
-    let terms: Vec<Term<'_, C>> =
-        frontiers.iter().map(|left| Term { left, right: zero }).collect();
+    let terms: Vec<Term<'_, C>> = frontiers.iter().map(|left| Term { left, right: zero }).collect();
     union_of_sums(&C::SUMS, &terms, None, out, scratch, work);
 }

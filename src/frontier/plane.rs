@@ -50,9 +50,9 @@ pub(super) fn prune<C: CostVector>(points: &mut Vec<C>, floors: &mut Vec<u64>) {
 
 /// Drops most of what is dominated, in two passes over the points.
 fn thin_by_grid<C: CostVector>(points: &mut Vec<C>, floors: &mut Vec<u64>) {
-    let (low, high) = points.iter().fold((u64::MAX, 0), |(low, high), point| {
-        (low.min(point.get(0)), high.max(point.get(0)))
-    });
+    let (low, high) = points
+        .iter()
+        .fold((u64::MAX, 0), |(low, high), point| (low.min(point.get(0)), high.max(point.get(0))));
     let cells = (points.len() / 2).min(GRID_CELLS) as u64;
     // The smallest cells, of a power of two wide, of which at most `cells` cover the range.
     let shift = ((high - low) / cells).checked_ilog2().map_or(0, |bits| bits + 1);

@@ -172,10 +172,8 @@ impl Profile {
 
     /// Removes the steps from a chunk on that are not below `z`.
     fn remove_dominated(&mut self, from: usize, z: u64) {
-        let whole = self.chunks[from..]
-            .iter()
-            .take_while(|chunk| chunk[chunk.len() - 1].1 >= z)
-            .count();
+        let whole =
+            self.chunks[from..].iter().take_while(|chunk| chunk[chunk.len() - 1].1 >= z).count();
         self.firsts.drain(from..from + whole);
         for mut chunk in self.chunks.drain(from..from + whole) {
             chunk.clear();

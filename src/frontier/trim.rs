@@ -309,7 +309,8 @@ impl Covers {
             self.kept.push(cover);
             for &(_, _, i) in run {
                 for k in others() {
-                    let (kept, dropped) = (points[cover as usize].get(k), points[i as usize].get(k));
+                    let (kept, dropped) =
+                        (points[cover as usize].get(k), points[i as usize].get(k));
                     factor = f64::max(factor, ratio(kept, dropped));
                 }
             }
