@@ -63,17 +63,39 @@ impl Contraction {
     ///
     /// [`Error::NoAlternative`].
     pub fn expand(&self, cell: usize, alternative: usize) -> Result<Choice> {
+        let mut choice = Choice::new(self.nodes, self.factors);
+        self.trace.expand(self.position(cell, alternative)?, &mut choice)?;
+        self.write_kept(cell, &mut choice);
+        Ok(choice)
+    }
+
+    /// [`expand`](Self::expand) for many cells and alternatives, on the threads of the pool that it
+    /// is called in.
+    pub(crate) fn expand_in_pool(&self, picks: &[(usize, usize)]) -> Result<Vec<Choice>> {
+        let positions: Vec<u32> =
+            picks.iter().map(|&(cell, pick)| self.position(cell, pick)).collect::<Result<_>>()?;
+        let blank = Choice::new(self.nodes, self.factors);
+        let mut choices = self.trace.expand_all(&positions, &blank)?;
+        for (choice, &(cell, _)) in choices.iter_mut().zip(picks) {
+            self.write_kept(cell, choice);
+        }
+        Ok(choices)
+    }
+
+    /// Where an alternative lies among those of all cells.
+    fn position(&self, cell: usize, alternative: usize) -> Result<u32> {
         if cell >= self.table.cells() || alternative >= self.table.alternatives(cell).len() {
             return Err(Error::NoAlternative { cell, alternative });
         }
-        let mut choice = Choice::new(self.nodes, self.factors);
+        Ok(self.table.offsets()[cell] + alternative as u32)
+    }
+
+    fn write_kept(&self, cell: usize, choice: &mut Choice) {
         let mut rest = cell;
         for (node, &dim) in self.keep.iter().zip(self.table.dims()).rev() {
             choice.configurations[node.index()] = (rest % dim as usize) as u32;
             rest /= dim as usize;
         }
-        self.trace.expand(cell, alternative, &mut choice)?;
-        Ok(choice)
     }
 }
 
@@ -83,15 +105,23 @@ impl std::fmt::Debug for Contraction {
     }
 }
 
-/// A trace of any vector type.
+/// A trace of any vector type. Points are known by their position among all of the answer's.
 pub(crate) trait Expand: Send + Sync {
-    /// Writes the choices behind a point of a cell of the answer.
-    fn expand(&self, cell: usize, point: usize, choice: &mut Choice) -> Result<()>;
+    /// Writes the choices behind a point.
+    fn expand(&self, position: u32, choice: &mut Choice) -> Result<()>;
+
+    /// The choices behind many points, written over copies of `blank`; on the threads of the pool
+    /// that it is called in.
+    fn expand_all(&self, positions: &[u32], blank: &Choice) -> Result<Vec<Choice>>;
 }
 
 impl<C: CostVector> Expand for Trace<C> {
-    fn expand(&self, cell: usize, point: usize, choice: &mut Choice) -> Result<()> {
-        Trace::expand(self, cell, point, choice)
+    fn expand(&self, position: u32, choice: &mut Choice) -> Result<()> {
+        Trace::expand(self, position, choice)
+    }
+
+    fn expand_all(&self, positions: &[u32], blank: &Choice) -> Result<Vec<Choice>> {
+        Trace::expand_all(self, positions, blank)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::engine::Op;
+use super::engine::{JoinSpec, Op};
 use super::trace::{Source, Trace};
 use crate::frontier::CostVector;
 
@@ -21,24 +21,31 @@ pub(crate) type Weights = [u64; 2];
 /// The largest sum of weighted costs that [`optima`] can take.
 pub(crate) const LARGEST: u64 = NONE - 1;
 
-/// For each weight vector the least weighted sum of any choice: one elimination with scalars along
-/// the trace, whose tables hold the original costs at the leaves, so that neither thinning nor a
-/// limit on the way has any influence.
+/// For each weight vector and each configuration of the node eliminated last, the least weighted
+/// sum of any choice: one elimination with scalars along the trace, whose tables hold the original
+/// costs at the leaves, so that neither thinning nor a limit on the way has any influence.
 ///
 /// The vectors must have two objectives that add up by sum, and weighted sums must stay below
-/// [`LARGEST`]. `None` where there is no solution.
+/// [`LARGEST`]. `None` where there is no solution. If the trace ends without an elimination there
+/// is one entry for all solutions.
 ///
 /// # Complexity
 ///
 /// Per weight, one addition per configuration of the eliminated node and cell of each different
 /// table.
-pub(crate) fn optima<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Option<u64>> {
-    let chunks: Vec<Vec<Option<u64>>> =
+pub(crate) fn optima<C: CostVector>(
+    trace: &Trace<C>,
+    weights: &[Weights],
+) -> Vec<Vec<Option<u64>>> {
+    let chunks: Vec<Vec<Vec<Option<u64>>>> =
         weights.par_chunks(LANES).map(|chunk| sweep(trace, chunk)).collect();
     chunks.into_iter().flatten().collect()
 }
 
-fn sweep<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Option<u64>> {
+/// A value for each weight of a chunk.
+type Lanes = [u64; LANES];
+
+fn sweep<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Vec<Option<u64>>> {
     let mut lanes = [[0; 2]; LANES];
     lanes[..weights.len()].copy_from_slice(weights);
     // Tables by operation: repeated layers are computed once. Counted uses let them go early.
@@ -50,53 +57,59 @@ fn sweep<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Option<u64
             }
         }
     }
-    let mut tables: FxHashMap<u32, Vec<[u64; LANES]>> = FxHashMap::default();
+    let mut tables: FxHashMap<u32, Vec<Lanes>> = FxHashMap::default();
     let mut last = Vec::new();
-    for instance in &trace.instances {
+    for (index, instance) in trace.instances.iter().enumerate() {
         let op = &instance.op;
-        match &instance.source {
-            Source::Join { left, right, spec, .. } => {
-                let ids = [*left, *right].map(|operand| trace.instances[operand].op.id);
-                if !tables.contains_key(&op.id) {
-                    let (l, r) = (&tables[&ids[0]], &tables[&ids[1]]);
-                    let made = (0..spec.cells())
-                        .map(|cell| {
-                            let (l0, r0) = spec.bases(cell);
-                            let mut best = [NONE; LANES];
-                            for k in 0..spec.inner as usize {
-                                let l = &l[l0 + k * spec.inner_left];
-                                let r = &r[r0 + k * spec.inner_right];
-                                for lane in 0..LANES {
-                                    best[lane] = best[lane].min(l[lane] + r[lane]);
-                                }
-                            }
-                            best
-                        })
-                        .collect();
-                    tables.insert(op.id, made);
-                }
-                for id in ids {
-                    if let Entry::Occupied(mut left) = uses.entry(id) {
-                        *left.get_mut() -= 1;
-                        if *left.get() == 0 {
-                            tables.remove(&id);
-                        }
-                    }
-                }
-            }
-            _ => {
-                tables.entry(op.id).or_insert_with(|| leaf(op, &lanes));
-            }
+        let Source::Join { left, right, spec, .. } = &instance.source else {
+            tables.entry(op.id).or_insert_with(|| leaf(op, &lanes));
+            continue;
+        };
+        let ids = [*left, *right].map(|operand| trace.instances[operand].op.id);
+        let (l, r) = (&tables[&ids[0]], &tables[&ids[1]]);
+        if index + 1 == trace.instances.len() {
+            last = terms(spec, l, r, 0).collect();
+        } else if !tables.contains_key(&op.id) {
+            let made = (0..spec.cells()).map(|cell| terms(spec, l, r, cell).fold([NONE; LANES], least));
+            let made = made.collect();
+            tables.insert(op.id, made);
         }
-        if let Some(table) = tables.get(&op.id) {
-            last = table.first().map_or(Vec::new(), |lanes| lanes.to_vec());
+        for id in ids {
+            if let Entry::Occupied(mut left) = uses.entry(id) {
+                *left.get_mut() -= 1;
+                if *left.get() == 0 {
+                    tables.remove(&id);
+                }
+            }
         }
     }
-    last.truncate(weights.len());
-    last.into_iter().map(|value| (value < NONE).then_some(value)).collect()
+    if last.is_empty() {
+        // The answer is a table of the problem, or the empty sum.
+        last = trace.instances.last().and_then(|root| tables.remove(&root.op.id)).unwrap_or_default();
+    }
+    let value = |lane: usize, term: &Lanes| (term[lane] < NONE).then_some(term[lane]);
+    (0..weights.len()).map(|lane| last.iter().map(|term| value(lane, term)).collect()).collect()
 }
 
-fn leaf<C: CostVector>(op: &Op<C>, lanes: &[Weights; LANES]) -> Vec<[u64; LANES]> {
+/// The sums of a cell, one per configuration of the eliminated node.
+fn terms<'a>(
+    spec: &'a JoinSpec,
+    left: &'a [Lanes],
+    right: &'a [Lanes],
+    cell: usize,
+) -> impl Iterator<Item = Lanes> + 'a {
+    let (l, r) = spec.bases(cell);
+    (0..spec.inner as usize).map(move |k| {
+        let (l, r) = (&left[l + k * spec.inner_left], &right[r + k * spec.inner_right]);
+        std::array::from_fn(|lane| (l[lane] + r[lane]).min(NONE))
+    })
+}
+
+fn least(a: Lanes, b: Lanes) -> Lanes {
+    std::array::from_fn(|lane| a[lane].min(b[lane]))
+}
+
+fn leaf<C: CostVector>(op: &Op<C>, lanes: &[Weights; LANES]) -> Vec<Lanes> {
     (0..op.cells.len())
         .map(|cell| {
             let mut best = [NONE; LANES];

@@ -13,6 +13,11 @@
 //! ```
 //!
 //! is a factor that holds. It cannot fall below the gap between the frontier and its convex hull.
+//! That gap is smaller for parts of the solutions: those that share a configuration of one node.
+//! The factor that holds for each part holds for all, and the sweep gives the least sums of the
+//! parts at no cost, for the node that is eliminated last.
+
+use rayon::prelude::*;
 
 use crate::contraction::scalar::{self, Weights};
 use crate::contraction::thinning::hull;
@@ -45,26 +50,34 @@ pub(crate) fn certify<C: CostVector>(
         return None;
     }
     let optima = scalar::optima(trace, &weights);
-    let bounds: Vec<(Weights, u64)> = weights
-        .iter()
-        .zip(&optima)
-        .filter_map(|(&w, &least)| Some((w, least?)))
+    // By configuration of the node that went last: weights with their least sums.
+    let parts: Vec<Vec<(Weights, u64)>> = (0..optima[0].len())
+        .map(|part| {
+            let bounds = weights.iter().zip(&optima);
+            bounds.filter_map(|(&w, least)| Some((w, least[part]?))).collect()
+        })
+        .filter(|bounds: &Vec<_>| !bounds.is_empty())
         .collect();
-    let factor = corners(points, caps)
-        .map(|corner| bounds.iter().map(|bound| quotient(corner, bound)).fold(f64::INFINITY, f64::min))
-        .fold(1.0, f64::max);
-    factor.is_finite().then_some((factor, bounds.len()))
+    let factor_of = |corner: Corner| {
+        let part = |bounds: &Vec<(Weights, u64)>| {
+            bounds.iter().map(|bound| quotient(corner, bound)).fold(f64::INFINITY, f64::min)
+        };
+        parts.iter().map(part).fold(1.0, f64::max)
+    };
+    let corners: Vec<Corner> = corners(points, caps).collect();
+    let factor = corners.into_par_iter().map(factor_of).reduce(|| 1.0, f64::max);
+    factor.is_finite().then_some((factor, weights.len()))
 }
 
 /// A corner of the staircase; a coordinate that no point bounds is the cap there, which does not
 /// grow with the factor.
 #[derive(Clone, Copy)]
-struct Corner {
-    value: [u64; 2],
-    is_cap: [bool; 2],
+pub(crate) struct Corner {
+    pub value: [u64; 2],
+    pub is_cap: [bool; 2],
 }
 
-fn corners<C: CostVector>(points: &[C], caps: [u64; 2]) -> impl Iterator<Item = Corner> {
+pub(crate) fn corners<C: CostVector>(points: &[C], caps: [u64; 2]) -> impl Iterator<Item = Corner> {
     let (first, last) = (points[0], points[points.len() - 1]);
     let first = Corner { value: [first.get(0), caps[1]], is_cap: [false, true] };
     let last = Corner { value: [caps[0], last.get(1)], is_cap: [true, false] };
@@ -74,7 +87,7 @@ fn corners<C: CostVector>(points: &[C], caps: [u64; 2]) -> impl Iterator<Item = 
 }
 
 /// The factor beyond which a weight rules out solutions below a corner.
-fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f64 {
+pub(crate) fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f64 {
     let (mut above, mut below) = (0u128, u128::from(least));
     let parts = weights.iter().zip(corner.value).map(|(&w, u)| u128::from(w) * u128::from(u));
     for (part, is_cap) in parts.zip(corner.is_cap) {
@@ -120,11 +133,34 @@ fn weights<C: CostVector>(points: &[C], largest: [u64; 2]) -> Vec<Weights> {
         })
         .filter(|normal| *normal != [0, 0])
         .collect();
-    let wanted = normals.len().min(WEIGHTS);
+    let wanted = normals.len().min(WEIGHTS / 2);
     let mut chosen: Vec<Weights> =
         (0..wanted).map(|i| normals[i * normals.len() / wanted]).collect();
-    chosen.extend([[1, 0], [0, 1]].into_iter().filter(|&w| in_range(w)));
+    chosen.extend(between(&normals, WEIGHTS - wanted));
+    chosen.extend([[1, 0], [0, 1]]);
+    chosen.retain(|&w| in_range(w));
     chosen
+}
+
+/// Weights with ratios evenly spread, on a logarithmic scale, over those of the normals: parts of
+/// the solutions have hulls with other normals.
+fn between(normals: &[Weights], count: usize) -> Vec<Weights> {
+    let ratios = normals.iter().filter(|w| w[0] > 0 && w[1] > 0);
+    let logs = ratios.map(|w| (w[0] as f64 / w[1] as f64).ln());
+    let (low, high) =
+        logs.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
+    if low > high {
+        return Vec::new();
+    }
+    let scale = normals.iter().flatten().copied().max().unwrap_or(1) as f64;
+    (0..count)
+        .map(|i| {
+            let ratio = (low + (high - low) * (i as f64 + 0.5) / count as f64).exp();
+            let (x, y) = if ratio > 1.0 { (scale, scale / ratio) } else { (scale * ratio, scale) };
+            [x as u64, y as u64]
+        })
+        .filter(|weights| *weights != [0, 0])
+        .collect()
 }
 
 #[cfg(test)]

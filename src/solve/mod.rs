@@ -13,6 +13,7 @@
 //! * [`status`](Status): why it ended.
 
 mod certificate;
+mod expand;
 mod options;
 mod peak;
 mod pool;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::certificate::certify;
+use super::expand::choices;
 use super::options::{Peak, SolveOptions};
 use super::peak;
 use super::solution::{Certificate, Least, Quantity, Solution};
@@ -15,7 +16,7 @@ use super::status::{Counters, Status};
 use super::Vectors;
 use rayon::prelude::*;
 
-use crate::contraction::{Choice, Expand};
+use crate::contraction::Expand;
 use crate::contraction::eliminate::{Limits, eliminate};
 use crate::contraction::engine::Engine;
 use crate::contraction::leaf::View;
@@ -382,12 +383,9 @@ fn costs<C: CostVector>(
         return Ok(found.origins.iter().map(point).flat_map(cost).collect());
     }
     // What was projected away comes from the plans.
-    let rows: Result<Vec<Vec<u64>>> = found
-        .origins
+    let rows: Result<Vec<Vec<u64>>> = choices(graph, &found.traces, &found.origins)?
         .par_iter()
-        .map(|&(trace, index)| {
-            let mut choice = Choice::new(graph.nodes(), graph.factors());
-            found.traces[trace as usize].expand(0, index as usize, &mut choice)?;
+        .map(|choice| {
             graph
                 .cost(
                     &choice.configurations,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::expand::choices;
 use super::options::Peak;
 use super::pool::pool;
 use super::status::{Counters, Status};
@@ -154,18 +155,24 @@ impl Solution {
             .get(point)
             .ok_or(Error::NoPoint { index: point, points: self.len() })?;
         let mut choice = Choice::new(self.graph.nodes(), self.graph.factors());
-        self.traces[trace as usize].expand(0, index as usize, &mut choice)?;
+        self.traces[trace as usize].expand(index, &mut choice)?;
         check(&self.graph, point, self.cost(point), choice)
     }
 
-    /// The plans of all points, rebuilt on as many threads as the solve had.
+    /// The plans of all points, rebuilt on as many threads as the solve had. What they share is
+    /// looked for once, so this is much faster than [`plan`](Self::plan) for each.
     ///
     /// # Errors
     ///
     /// [`Error::Mismatch`] if the self-check fails for any of them.
     pub fn plans(&self) -> Result<Vec<Plan>> {
-        pool(self.threads)?
-            .install(|| (0..self.len()).into_par_iter().map(|point| self.plan(point)).collect())
+        pool(self.threads)?.install(|| {
+            choices(&self.graph, &self.traces, &self.origins)?
+                .into_par_iter()
+                .enumerate()
+                .map(|(point, choice)| check(&self.graph, point, self.cost(point), choice))
+                .collect()
+        })
     }
 }
 
