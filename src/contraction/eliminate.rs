@@ -98,7 +98,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
             let id = NodeId(node);
             let (table, slot) = (graph.node_table(id), graph.node_table_id(id).index());
             let op = leaves[slot].get_or_insert_with(|| {
-                network.engine.leaf(Leaf::new(table, view), table.factor())
+                network.engine.leaf(Leaf::shown(table, slot, view), table.factor())
             });
             let op = Arc::clone(op);
             network.add(Instance { op, scope: vec![node], source: Source::Node(node) });
@@ -111,7 +111,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
             }
             let (table, slot) = (graph.factor_table(id), graph.factor_table_id(id).index());
             let op = leaves[slot].get_or_insert_with(|| {
-                network.engine.leaf(Leaf::new(table, view), table.factor())
+                network.engine.leaf(Leaf::shown(table, slot, view), table.factor())
             });
             let op = Arc::clone(op);
             let scope = scope.iter().map(|node| node.0).collect();
@@ -145,8 +145,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
         scope.sort_unstable();
         scope.dedup();
         let cells: f64 = scope.iter().map(|&n| f64::from(self.dims[n as usize]).log2()).sum();
-        let points: f64 =
-            bucket.iter().map(|&i| self.instances[i].op.cells.density().log2()).sum();
+        let points: f64 = bucket.iter().map(|&i| self.instances[i].op.cells.density().log2()).sum();
         Priority::new(scope.len() - 1, cells + points)
     }
 
@@ -166,11 +165,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
 
     /// Adds up factors over the same nodes, smallest first, so that a hub's thousands of messages
     /// take a balanced tree of sums.
-    fn add_up_equal_scopes(
-        &mut self,
-        bucket: Vec<usize>,
-        node: u32,
-    ) -> Result<Vec<usize>, Halt> {
+    fn add_up_equal_scopes(&mut self, bucket: Vec<usize>, node: u32) -> Result<Vec<usize>, Halt> {
         let mut groups: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
         for instance in bucket {
             let mut scope = self.instances[instance].scope.clone();
@@ -189,8 +184,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
     /// Adds up factors, smallest first, until at most `last` are left.
     fn add_up(&mut self, group: Vec<usize>, last: usize, node: u32) -> Result<Vec<usize>, Halt> {
         let size = |network: &Self, i: usize| (network.instances[i].op.cells.points.len(), i);
-        let mut heap: BinaryHeap<_> =
-            group.into_iter().map(|i| Reverse(size(self, i))).collect();
+        let mut heap: BinaryHeap<_> = group.into_iter().map(|i| Reverse(size(self, i))).collect();
         while heap.len() > last {
             if let (Some(Reverse((_, a))), Some(Reverse((_, b)))) = (heap.pop(), heap.pop()) {
                 let sum = self.join(a, Some(b), None, node)?;
@@ -225,12 +219,8 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
     fn predict(&self, a: usize, b: usize) -> f64 {
         let (a, b) = (&self.instances[a], &self.instances[b]);
         let extra = b.scope.iter().filter(|node| !a.scope.contains(node));
-        let cells: f64 = a
-            .scope
-            .iter()
-            .chain(extra)
-            .map(|&node| f64::from(self.dims[node as usize]))
-            .product();
+        let cells: f64 =
+            a.scope.iter().chain(extra).map(|&node| f64::from(self.dims[node as usize])).product();
         cells * a.op.cells.density() * b.op.cells.density()
     }
 
@@ -284,9 +274,9 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
     }
 
     fn check_cells(&self, scope: &[u32], cause: u32) -> Result<(), Halt> {
-        let cells = scope.iter().fold(1u128, |cells, &node| {
-            cells.saturating_mul(u128::from(self.dims[node as usize]))
-        });
+        let cells = scope
+            .iter()
+            .fold(1u128, |cells, &node| cells.saturating_mul(u128::from(self.dims[node as usize])));
         let limit = self.limits.cells;
         if cells <= limit as u128 {
             return Ok(());
@@ -300,9 +290,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
         let steps = |instance: &Instance<C>| {
             let strides = strides(&instance.op.cells.dims);
             let nodes = instance.scope.clone();
-            move |node: u32| {
-                nodes.iter().position(|&n| n == node).map_or(0, |axis| strides[axis])
-            }
+            move |node: u32| nodes.iter().position(|&n| n == node).map_or(0, |axis| strides[axis])
         };
         let (left, right) = (steps(a), steps(b));
         JoinSpec {
@@ -319,8 +307,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
     fn finish(mut self, keep: &[NodeId]) -> Result<Trace<C>, Halt> {
         let scope: Vec<u32> = keep.iter().map(|node| node.0).collect();
         let cause = scope.first().copied().unwrap_or_default();
-        let mut rest: Vec<usize> =
-            (0..self.instances.len()).filter(|&i| self.alive[i]).collect();
+        let mut rest: Vec<usize> = (0..self.instances.len()).filter(|&i| self.alive[i]).collect();
         if scope.is_empty() {
             rest = self.add_up(rest, 1, cause)?;
         } else {

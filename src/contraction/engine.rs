@@ -106,8 +106,7 @@ pub(crate) struct Engine<'m, C: CostVector> {
 impl<'m, C: CostVector> Engine<'m, C> {
     /// An engine without limits.
     pub fn new(algebra: C::Algebra, meter: &'m Meter) -> Self {
-        let unit =
-            Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0 };
+        let unit = Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0 };
         Self {
             algebra,
             limit: None,
@@ -261,8 +260,7 @@ impl<'m, C: CostVector> Engine<'m, C> {
                 let (algebra, limit) = (&self.algebra, self.limit);
                 union_of_sums(algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
                 let Thinning { exact, .. } = self.thinning;
-                part.factor =
-                    part.factor.max(reducer.reduce(&mut out, room, exact, &mut scratch));
+                part.factor = part.factor.max(reducer.reduce(&mut out, room, exact, &mut scratch));
                 part.points.extend_from_slice(&out);
             }
             part.ends.push(part.points.len());
@@ -280,20 +278,17 @@ struct Part<C> {
 }
 
 /// Cuts the cells into runs of some work each, so that a thread's set-up is worth it.
-fn jobs<C: CostVector>(
-    left: &Cells<C>,
-    right: &Cells<C>,
-    spec: &JoinSpec,
-) -> Vec<Range<usize>> {
+fn jobs<C: CostVector>(left: &Cells<C>, right: &Cells<C>, spec: &JoinSpec) -> Vec<Range<usize>> {
     let mut jobs = Vec::new();
     let (mut start, mut pairs) = (0, 0);
     let cells = spec.cells();
     for cell in 0..cells {
         // A cell costs something even when it has no pairs.
-        pairs += 16 + spec
-            .terms(left, right, cell)
-            .map(|term| term.left.len() as u64 * term.right.len() as u64)
-            .sum::<u64>();
+        pairs += 16
+            + spec
+                .terms(left, right, cell)
+                .map(|term| term.left.len() as u64 * term.right.len() as u64)
+                .sum::<u64>();
         if pairs >= JOB_PAIRS {
             jobs.push(start..cell + 1);
             (start, pairs) = (cell + 1, 0);

@@ -1,6 +1,9 @@
 //! A problem's tables as frontiers: [`View`], [`Leaf`].
 
+use std::sync::Arc;
+
 use super::cells::Cells;
+use super::thinning::hull;
 use crate::frontier::{CostVector, Scratch, prune};
 use crate::problem::Table;
 
@@ -13,7 +16,14 @@ pub(crate) struct View {
     pub strike: Option<(usize, u64)>,
     /// The largest value that each of `objectives` may take; `u64::MAX` for no cap.
     pub caps: Vec<u64>,
+    /// Of each table of the problem, the points that are left; all if there is none.
+    pub only: Option<Arc<Marks>>,
+    /// Whether only the vertices of each cell's lower convex hull are shown.
+    pub hulls: bool,
 }
+
+/// Which points of the tables of a problem are wanted; `None` for a table that is not used.
+pub(crate) type Marks = Vec<Option<Vec<bool>>>;
 
 /// The cells of a table and, for every point, the alternative that it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,5 +74,54 @@ impl<C: CostVector> Leaf<C> {
             leaf.cells.starts.push(leaf.cells.points.len());
         }
         leaf
+    }
+
+    /// The table of the problem with this number, as the view shows it.
+    pub fn shown(table: &Table, slot: usize, view: &View) -> Self {
+        let leaf = Self::new(table, view);
+        if let Some(marks) = view.only.as_ref().and_then(|only| only[slot].as_ref()) {
+            return leaf.filter(marks);
+        }
+        if view.hulls {
+            let marks = leaf.hulls();
+            return leaf.filter(&marks);
+        }
+        leaf
+    }
+
+    /// Number of vertices of the hulls of all cells; two objectives.
+    pub fn vertices(&self) -> usize {
+        self.hulls().into_iter().filter(|&mark| mark).count()
+    }
+
+    /// Marks the vertices of each cell's hull; two objectives.
+    fn hulls(&self) -> Vec<bool> {
+        let mut marks = vec![false; self.cells.points.len()];
+        let mut vertices = Vec::new();
+        for cell in 0..self.cells.len() {
+            hull(self.cells.cell(cell), &mut vertices);
+            let mut next = vertices.iter().peekable();
+            let marks = &mut marks[self.cells.starts[cell]..];
+            for (point, mark) in self.cells.cell(cell).iter().zip(marks) {
+                *mark = next.next_if_eq(&point).is_some();
+            }
+        }
+        marks
+    }
+
+    /// Leaves only the points that are marked.
+    fn filter(self, marks: &[bool]) -> Self {
+        let mut starts = Vec::with_capacity(self.cells.starts.len());
+        let (mut points, mut alternatives) = (Vec::new(), Vec::new());
+        starts.push(0);
+        for cell in 0..self.cells.len() {
+            let here = self.cells.starts[cell]..self.cells.starts[cell + 1];
+            for position in here.filter(|&position| marks[position]) {
+                points.push(self.cells.points[position]);
+                alternatives.push(self.alternatives[position]);
+            }
+            starts.push(points.len());
+        }
+        Self { cells: Cells { dims: self.cells.dims, starts, points }, alternatives }
     }
 }

@@ -23,6 +23,7 @@
 //! * `trace`: what was done, and from it the choices behind any point of the answer.
 //! * `pair`: the pair of points behind a sum.
 //! * `thinning`: fewer points, with a proven factor.
+//! * `marginal`: least weighted sums, and what is left of the tables once much is known.
 //! * `scalar`: exact optima of weighted sums along the same trace.
 //! * `block`: contraction of a part of a graph to a table over its boundary.
 
@@ -31,6 +32,7 @@ pub(crate) mod cells;
 pub(crate) mod eliminate;
 pub(crate) mod engine;
 pub(crate) mod leaf;
+pub(crate) mod marginal;
 pub(crate) mod meter;
 pub(crate) mod order;
 mod pair;

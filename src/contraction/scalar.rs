@@ -67,10 +67,12 @@ fn sweep<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Vec<Option
         };
         let ids = [*left, *right].map(|operand| trace.instances[operand].op.id);
         let (l, r) = (&tables[&ids[0]], &tables[&ids[1]]);
+        let known = tables.contains_key(&op.id);
         if index + 1 == trace.instances.len() {
             last = terms(spec, l, r, 0).collect();
-        } else if !tables.contains_key(&op.id) {
-            let made = (0..spec.cells()).map(|cell| terms(spec, l, r, cell).fold([NONE; LANES], least));
+        } else if !known {
+            let made =
+                (0..spec.cells()).map(|cell| terms(spec, l, r, cell).fold([NONE; LANES], least));
             let made = made.collect();
             tables.insert(op.id, made);
         }
@@ -85,7 +87,8 @@ fn sweep<C: CostVector>(trace: &Trace<C>, weights: &[Weights]) -> Vec<Vec<Option
     }
     if last.is_empty() {
         // The answer is a table of the problem, or the empty sum.
-        last = trace.instances.last().and_then(|root| tables.remove(&root.op.id)).unwrap_or_default();
+        last =
+            trace.instances.last().and_then(|root| tables.remove(&root.op.id)).unwrap_or_default();
     }
     let value = |lane: usize, term: &Lanes| (term[lane] < NONE).then_some(term[lane]);
     (0..weights.len()).map(|lane| last.iter().map(|term| value(lane, term)).collect()).collect()

@@ -213,9 +213,7 @@ mod tests {
         let factor = Reducer::new().reduce(&mut thinned, 100, None, &mut Scratch::new());
         assert!(thinned.len() <= 110 && is_frontier(&thinned), "{}", thinned.len());
         let covers = |p: &Packed2| {
-            thinned.iter().any(|q| {
-                (0..2).all(|i| q.get(i) as f64 <= factor * p.get(i) as f64)
-            })
+            thinned.iter().any(|q| (0..2).all(|i| q.get(i) as f64 <= factor * p.get(i) as f64))
         };
         assert!(factor > 1.0 && all.iter().all(covers));
         assert!(thinned.contains(&all[0]) && thinned.contains(&all[999]));

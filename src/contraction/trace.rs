@@ -23,12 +23,7 @@ pub(crate) enum Source {
     /// A factor of the problem.
     Factor(u32),
     /// Two earlier instances, and the node eliminated with their sum.
-    Join {
-        left: usize,
-        right: usize,
-        spec: Arc<JoinSpec>,
-        eliminated: Option<u32>,
-    },
+    Join { left: usize, right: usize, spec: Arc<JoinSpec>, eliminated: Option<u32> },
 }
 
 /// A table at its place in the graph. Repeated layers have many instances of one table.
@@ -130,8 +125,11 @@ impl<C: CostVector> Trace<C> {
             positions.sort_unstable();
             positions.dedup();
             let known = origins.entry(instance.op.id).or_default();
-            let unknown: Vec<u32> =
-                positions.iter().copied().filter(|position| !known.contains_key(position)).collect();
+            let unknown: Vec<u32> = positions
+                .iter()
+                .copied()
+                .filter(|position| !known.contains_key(position))
+                .collect();
             let found: Vec<Origin> = unknown
                 .par_iter()
                 .map(|&position| self.origin(instance, position))
@@ -154,8 +152,8 @@ impl<C: CostVector> Trace<C> {
         let (l, r) = (&self.instances[*left].op.cells, &self.instances[*right].op.cells);
         let cell = op.cells.starts.partition_point(|&start| start <= position as usize) - 1;
         let point = &op.cells.points[position as usize];
-        let found = find(&self.algebra, spec.terms(l, r, cell), point)
-            .ok_or_else(|| lost(op, position))?;
+        let found =
+            find(&self.algebra, spec.terms(l, r, cell), point).ok_or_else(|| lost(op, position))?;
         let (base_l, base_r) = spec.bases(cell);
         let (cell_l, cell_r) =
             (base_l + found.term * spec.inner_left, base_r + found.term * spec.inner_right);

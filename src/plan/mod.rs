@@ -4,7 +4,7 @@
 //!
 //! A point of the answer is a cost vector; the user wants the choices that cost it. Nothing is
 //! stored for them but the tables of the contraction: at each step the pair of points that adds up
-//! to a value is found again. [`check`] then adds the plan's costs up from the problem itself,
+//! to a value is found again. `check` then adds the plan's costs up from the problem itself,
 //! which knows nothing of eliminations, and compares.
 
 use crate::contraction::Choice;

@@ -202,7 +202,9 @@ impl Table {
 
 fn count_cells(dims: &[u32]) -> Result<usize> {
     if let Some(axis) = dims.iter().position(|&dim| dim == 0) {
-        return Err(bad(format!("axis {axis} of {dims:?} is empty: every node needs a configuration")));
+        return Err(bad(format!(
+            "axis {axis} of {dims:?} is empty: every node needs a configuration"
+        )));
     }
     dims.iter()
         .try_fold(1u32, |cells, &dim| cells.checked_mul(dim))

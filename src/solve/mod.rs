@@ -7,11 +7,13 @@
 //!
 //! * [`options`](SolveOptions): what is asked, and the limits.
 //! * [`pool`](self): an owned pool; the calling thread watches clock and caller.
+//! * `bounds`: with two sums, what the hull of the frontier leaves of the problem.
 //! * [`certificate`](Certificate): with `epsilon`, cells are thinned and the factor that results is
 //!   proven afterwards; where it is too large, the solve is repeated with less thinning.
 //! * [`peak`](Peak): an objective that adds up by maximum is taken apart by thresholds.
 //! * [`status`](Status): why it ended.
 
+mod bounds;
 mod certificate;
 mod expand;
 mod options;
@@ -113,11 +115,7 @@ pub fn solve_watched(
 /// assert_eq!(contracted.expand(3, 0)?.configurations, [1, 1, 1]);
 /// # Ok::<(), tensoropt::Error>(())
 /// ```
-pub fn contract(
-    graph: &CostGraph,
-    keep: &[NodeId],
-    options: &SolveOptions,
-) -> Result<Contraction> {
+pub fn contract(graph: &CostGraph, keep: &[NodeId], options: &SolveOptions) -> Result<Contraction> {
     contract_watched(graph, keep, options, &mut StopToken::new())
 }
 
@@ -187,7 +185,7 @@ impl View {
     fn all(graph: &CostGraph, options: &SolveOptions) -> Self {
         let objectives: Vec<usize> = (0..graph.objectives()).collect();
         let caps = objectives.iter().map(|&objective| options.cap(objective)).collect();
-        Self { objectives, strike: None, caps }
+        Self { objectives, strike: None, caps, only: None, hulls: false }
     }
 
     /// The caps as a limit, if there are any.

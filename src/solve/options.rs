@@ -146,7 +146,9 @@ fn validate_peak(peak: Peak, graph: &CostGraph) -> Result<()> {
             return Ok(());
         }
         let what = match graph.aggregates().get(objective) {
-            Some(got) => format!("{part} must be a {aggregate:?} objective, {objective} is {got:?}"),
+            Some(got) => {
+                format!("{part} must be a {aggregate:?} objective, {objective} is {got:?}")
+            }
             None => format!("{part} is objective {objective}, there are {}", graph.objectives()),
         };
         Err(Error::Option { option: "peak", what })

@@ -100,7 +100,7 @@ impl<C: CostVector> Walk<'_, C> {
                 self.cover = self.cover.max(cover);
                 continue;
             }
-            if cover <= 1.0 + half || low + 1 == high as isize {
+            if cover <= self.inner.max(1.0 + half) || low + 1 == high as isize {
                 self.cover = self.cover.max(cover);
                 continue;
             }
@@ -133,7 +133,8 @@ impl<C: CostVector> Walk<'_, C> {
             ..self.request.view()
         };
         view.caps[self.resident] = view.caps[self.resident].min(room);
-        let Some(front) = solver.front(&view, epsilon)? else {
+        let covered = self.covered(least, epsilon);
+        let Some(front) = solver.front(&view, epsilon, &covered)? else {
             return Ok(None);
         };
         if front.points().is_empty() {
@@ -152,6 +153,20 @@ impl<C: CostVector> Walk<'_, C> {
         }
         self.prune();
         Ok(Some(Arc::new(front)))
+    }
+
+    /// The points found so far as they cover solutions whose transient part is at least `least`: with
+    /// the resident part that, times `1 + epsilon`, makes up their peak.
+    fn covered(&self, least: u64, epsilon: f64) -> Vec<C> {
+        let less = (least as f64 * (1.0 + epsilon)).floor() as u64;
+        self.points
+            .iter()
+            .map(|(key, _)| {
+                let mut point = key.0;
+                point[self.resident] = point[self.resident].saturating_sub(less);
+                C::from_slice(&point[..C::OBJECTIVES])
+            })
+            .collect()
     }
 
     fn key(&self, point: &C, threshold: u64) -> Key {
@@ -191,9 +206,8 @@ impl<C: CostVector> Walk<'_, C> {
 
     /// The least factor of a found point over a bound.
     fn cover_of(&self, bound: &Key) -> f64 {
-        let ratio = |key: &Key| {
-            (0..OBJECTIVES).map(|i| quotient(key.0[i], bound.0[i])).fold(1.0, f64::max)
-        };
+        let ratio =
+            |key: &Key| (0..OBJECTIVES).map(|i| quotient(key.0[i], bound.0[i])).fold(1.0, f64::max);
         if C::OBJECTIVES <= 2 {
             // Sorted by the first objective, falling in the second: the factors of the two rise and
             // fall, so the best point is where they cross.

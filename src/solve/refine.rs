@@ -7,24 +7,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::Vectors;
+use super::bounds::Bounds;
 use super::certificate::certify;
 use super::expand::choices;
 use super::options::{Peak, SolveOptions};
 use super::peak;
 use super::solution::{Certificate, Least, Quantity, Solution};
 use super::status::{Counters, Status};
-use super::Vectors;
 use rayon::prelude::*;
 
 use crate::contraction::Expand;
 use crate::contraction::eliminate::{Limits, eliminate};
 use crate::contraction::engine::Engine;
-use crate::contraction::leaf::View;
+use crate::contraction::leaf::{Leaf, View};
 use crate::contraction::meter::{Halt, Meter};
 use crate::contraction::thinning::{Reducer, Thinning};
-use crate::contraction::trace::Trace;
+use crate::contraction::trace::{Source, Trace};
 use crate::error::{Error, Result};
-use crate::frontier::{CostVector, Packed2, Scratch, Wide};
+use crate::frontier::{CostVector, Packed2, Scratch, Wide, prune};
+use crate::ids::{FactorId, NodeId};
 use crate::problem::{Aggregate, CostGraph};
 
 /// Points per cell in the first pass with `epsilon`.
@@ -32,6 +34,18 @@ const FIRST_THIN: usize = 128;
 
 /// Points per cell beyond which nothing is thinned.
 const LAST_THIN: usize = 1 << 15;
+
+/// Points per cell in the pass that only shows the way to the bounds.
+const ROUGH: usize = 8;
+
+/// Points per cell in the passes over what the bounds leave.
+const SIZES: [usize; 5] = [48, 256, 1024, 8192, usize::MAX];
+
+/// Sums of points looked at in a pass with `epsilon` after which there is no finer one.
+const ENOUGH: f64 = 1e9;
+
+/// The part of epsilon that is kept back for what a later pass loses of an earlier one's points.
+const MARGIN: f64 = 0.1;
 
 /// An answer before it is given to the user.
 pub(crate) struct Answer {
@@ -101,7 +115,13 @@ impl Request {
     }
 
     pub fn view(&self) -> View {
-        View { objectives: self.objectives.clone(), strike: None, caps: self.caps.clone() }
+        View {
+            objectives: self.objectives.clone(),
+            strike: None,
+            caps: self.caps.clone(),
+            only: None,
+            hulls: false,
+        }
     }
 }
 
@@ -192,30 +212,24 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
 
     /// The frontier of a view within `epsilon`, or as near as it came before it was halted;
     /// nothing if it came nowhere.
-    pub fn front(&mut self, view: &View, epsilon: f64) -> Result<Option<Front<C>>> {
+    ///
+    /// Solutions that the points in `covered` cover within `epsilon` need not be.
+    pub fn front(&mut self, view: &View, epsilon: f64, covered: &[C]) -> Result<Option<Front<C>>> {
         self.engine.limit = view.limit();
+        if self.two_sums(view) {
+            if let Some(front) = self.front_within_bounds(view, epsilon, covered)? {
+                return Ok(Some(front));
+            }
+            if self.halted.is_some() {
+                return Ok(None);
+            }
+        }
         let capped: Vec<usize> =
             (0..view.caps.len()).filter(|&i| view.caps[i] < u64::MAX).collect();
         let exact = capped.first().copied();
         let mut best: Option<Front<C>> = None;
         let mut at_most = self.first_thinning(epsilon, capped.len());
-        loop {
-            self.engine.set_thinning(Thinning { at_most, exact });
-            let limits = Limits::of(self.options);
-            let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
-                Ok(trace) => Arc::new(trace),
-                Err(Halt::Error(error)) => return Err(error),
-                Err(Halt::Stopped) => {
-                    self.halted = Some(Status::Stopped);
-                    break;
-                }
-                Err(Halt::Work) => {
-                    self.halted = Some(Status::WorkLimit);
-                    break;
-                }
-            };
-            self.passes += 1;
-            self.engine.meter().passes.store(self.passes, Relaxed);
+        while let Some(trace) = self.pass(view, Thinning { at_most, exact })? {
             let front = self.prove(trace, view, epsilon);
             let factor = front.factor();
             if best.as_ref().is_none_or(|best| factor < best.factor()) {
@@ -227,6 +241,130 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
             at_most = next_thinning(at_most, factor, epsilon);
         }
         Ok(best)
+    }
+
+    /// One elimination; nothing if it was halted.
+    fn pass(&mut self, view: &View, thinning: Thinning) -> Result<Option<Arc<Trace<C>>>> {
+        self.engine.set_thinning(thinning);
+        let limits = Limits::of(self.options);
+        let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
+            Ok(trace) => Arc::new(trace),
+            Err(Halt::Error(error)) => return Err(error),
+            Err(Halt::Stopped) => {
+                self.halted = Some(Status::Stopped);
+                return Ok(None);
+            }
+            Err(Halt::Work) => {
+                self.halted = Some(Status::WorkLimit);
+                return Ok(None);
+            }
+        };
+        self.passes += 1;
+        self.engine.meter().passes.store(self.passes, Relaxed);
+        Ok(Some(trace))
+    }
+
+    fn two_sums(&self, view: &View) -> bool {
+        view.objectives.len() == 2
+            && view.objectives.iter().all(|&i| self.graph.aggregates()[i] == Aggregate::Sum)
+    }
+
+    /// [`Solver::front`] for two sums, in passes over what the bounds leave of the tables; nothing
+    /// if they say nothing, or it was halted before any pass.
+    fn front_within_bounds(
+        &mut self,
+        view: &View,
+        epsilon: f64,
+        covered: &[C],
+    ) -> Result<Option<Front<C>>> {
+        let rough = Thinning { at_most: ROUGH, exact: None };
+        let hulls = View { hulls: true, ..view.clone() };
+        let Some(base) = self.pass(&hulls, rough)? else { return Ok(None) };
+        let largest = [0, 1].map(|i| self.graph.largest(view.objectives[i]));
+        let Some(bounds) = Bounds::new(&base, largest, [view.caps[0], view.caps[1]]) else {
+            return Ok(None);
+        };
+        if bounds.supported.is_empty() {
+            return Ok(None);
+        }
+        let given = self.given_factor();
+        let margin = epsilon * MARGIN;
+        let leaves = self.leaves(view);
+        let graph = self.graph;
+        let slot = |source: &Source| match *source {
+            Source::Node(node) => Some(graph.node_table_id(NodeId(node)).index()),
+            Source::Factor(factor) => Some(graph.factor_table_id(FactorId(factor)).index()),
+            Source::Unit | Source::Join { .. } => None,
+        };
+        let mut known = bounds.supported.clone();
+        let rough = base.root().op.cells.cell(0).iter();
+        known.extend(rough.filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
+        known.extend_from_slice(covered);
+        let mut best: Option<Front<C>> = None;
+        let mut last: Option<(u64, f64)> = None;
+        for (number, at_most) in SIZES.into_iter().enumerate() {
+            prune(&mut known, &mut Scratch::new());
+            // The first pass sees hulls only: they are small, and what they give tells how much of
+            // the rest is of no use.
+            let shown = if number == 0 {
+                hulls.clone()
+            } else {
+                let marks = bounds.marks(&base, &known, epsilon - margin, &leaves, slot);
+                View { only: Some(Arc::new(marks)), ..view.clone() }
+            };
+            let size = weight(&shown, &leaves) * at_most.min(1 << 20) as f64;
+            // A frontier that is bent away from its hull may need far more points than anybody
+            // wants to be proven: then what is reached is said.
+            if let Some((effort, before)) = last {
+                if epsilon > 0.0 && effort as f64 * size / before > ENOUGH {
+                    break;
+                }
+            }
+            let visited = self.engine.work.visited;
+            let Some(trace) = self.pass(&shown, Thinning { at_most, exact: None })? else { break };
+            last = Some((self.engine.work.visited - visited + 1, size));
+            let points = trace.root().op.cells.cell(0);
+            let mut a_priori = f64::INFINITY;
+            if number > 0 {
+                // What was left out is covered by a known point, and that by a point found or, if
+                // it is not this problem's own, by where it was found.
+                let mut by = [points, covered].concat();
+                prune(&mut by, &mut Scratch::new());
+                let own: Vec<C> = known.iter().copied().filter(|p| !covered.contains(p)).collect();
+                let again = covered_within(&own, &by);
+                let left_out = if epsilon > 0.0 { 1.0 + epsilon - margin } else { 1.0 };
+                a_priori = (left_out * again * given).max(trace.root().op.factor);
+            }
+            let certified = bounds.factor_by_cells(&base, points, 1.0 + epsilon - margin) * given;
+            let certificate =
+                Certificate { a_priori, certified: Some(certified), weights: bounds.bounds.len() };
+            known.extend(points.iter().filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
+            let front = Front { trace, certificate };
+            let factor = front.factor();
+            if best.as_ref().is_none_or(|best| factor < best.factor()) {
+                best = Some(front);
+            }
+            if factor <= 1.0 + epsilon {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The tables of the problem in full, by number.
+    fn leaves(&self, view: &View) -> Vec<Option<Leaf<C>>> {
+        let mut leaves: Vec<Option<Leaf<C>>> = (0..self.graph.tables()).map(|_| None).collect();
+        let nodes = (0..self.graph.nodes() as u32).map(NodeId);
+        let factors = (0..self.graph.factors() as u32).map(FactorId);
+        let used = nodes
+            .map(|node| (self.graph.node_table_id(node), self.graph.node_table(node)))
+            .chain(factors.map(|factor| {
+                (self.graph.factor_table_id(factor), self.graph.factor_table(factor))
+            }));
+        for (id, table) in used {
+            leaves[id.index()].get_or_insert_with(|| Leaf::new(table, view));
+        }
+        leaves
     }
 
     /// How many points cells are thinned to in the first pass.
@@ -307,11 +445,8 @@ fn answer_as<C: CostVector>(
         Some(peak) => peak::walk(&mut solver, request, peak)?,
         None => single(&mut solver, request)?,
     };
-    let proven = found
-        .certificate
-        .certified
-        .unwrap_or(f64::INFINITY)
-        .min(found.certificate.a_priori);
+    let proven =
+        found.certificate.certified.unwrap_or(f64::INFINITY).min(found.certificate.a_priori);
     let status = match solver.halted {
         _ if found.origins.is_empty() && solver.halted.is_none() => Status::Infeasible,
         _ if proven <= 1.0 => Status::Optimal,
@@ -331,12 +466,9 @@ fn answer_as<C: CostVector>(
     })
 }
 
-fn single<C: CostVector>(
-    solver: &mut Solver<'_, '_, C>,
-    request: &Request,
-) -> Result<Found<C>> {
+fn single<C: CostVector>(solver: &mut Solver<'_, '_, C>, request: &Request) -> Result<Found<C>> {
     let unproven = Certificate { a_priori: f64::INFINITY, certified: None, weights: 0 };
-    let Some(front) = solver.front(&request.view(), request.epsilon)? else {
+    let Some(front) = solver.front(&request.view(), request.epsilon, &[])? else {
         return Ok(Found { origins: Vec::new(), traces: Vec::new(), certificate: unproven });
     };
     let mut certificate = front.certificate;
@@ -359,7 +491,8 @@ fn chosen<C: CostVector>(
         return (0..points.len() as u32).collect();
     };
     let mut kept = points.to_vec();
-    let factor = Reducer::new().reduce(&mut kept, most, solver.engine.thinning.exact, &mut Scratch::new());
+    let factor =
+        Reducer::new().reduce(&mut kept, most, solver.engine.thinning.exact, &mut Scratch::new());
     certificate.a_priori *= factor;
     certificate.certified = certificate.certified.map(|certified| certified * factor);
     // Both are sorted, and what was kept is a part.
@@ -396,4 +529,32 @@ fn costs<C: CostVector>(
         })
         .collect();
     Ok(rows?.concat())
+}
+
+/// Points of the tables that a view shows.
+fn weight<C: CostVector>(view: &View, leaves: &[Option<Leaf<C>>]) -> f64 {
+    let shown = |(slot, leaf): (usize, &Option<Leaf<C>>)| match (&view.only, leaf) {
+        (_, None) => 0,
+        (Some(only), _) => only[slot].iter().flatten().filter(|&&mark| mark).count(),
+        (None, Some(leaf)) => leaf.vertices(),
+    };
+    leaves.iter().enumerate().map(shown).sum::<usize>().max(1) as f64
+}
+
+/// The factor within which some points cover others, both sorted frontiers of two objectives.
+fn covered_within<C: CostVector>(points: &[C], by: &[C]) -> f64 {
+    let quotient = |a: u64, b: u64| match b {
+        _ if a <= b => 1.0,
+        0 => f64::INFINITY,
+        _ => a as f64 / b as f64 * (1.0 + 4.0 * f64::EPSILON),
+    };
+    let factor = |p: &C, q: &C| quotient(q.get(0), p.get(0)).max(quotient(q.get(1), p.get(1)));
+    points
+        .iter()
+        .map(|p| {
+            let next = by.partition_point(|q| q.get(0) <= p.get(0));
+            let near = next.saturating_sub(1)..(next + 1).min(by.len());
+            by[near].iter().map(|q| factor(p, q)).fold(f64::INFINITY, f64::min)
+        })
+        .fold(1.0, f64::max)
 }

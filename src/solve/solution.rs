@@ -150,10 +150,8 @@ impl Solution {
     ///
     /// [`Error::NoPoint`], and [`Error::Mismatch`] if the self-check fails.
     pub fn plan(&self, point: usize) -> Result<Plan> {
-        let &(trace, index) = self
-            .origins
-            .get(point)
-            .ok_or(Error::NoPoint { index: point, points: self.len() })?;
+        let &(trace, index) =
+            self.origins.get(point).ok_or(Error::NoPoint { index: point, points: self.len() })?;
         let mut choice = Choice::new(self.graph.nodes(), self.graph.factors());
         self.traces[trace as usize].expand(index, &mut choice)?;
         check(&self.graph, point, self.cost(point), choice)

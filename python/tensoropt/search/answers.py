@@ -31,7 +31,7 @@ class Answers:
     time_s, bound_bytes : (points,) float arrays
         Iteration time, and resident plus transient bytes, from the unrounded tables.
     status : str
-        Of the search.
+        Of the search; ``covered`` if there was nothing to find.
     lower_time_s, lower_bytes : (bounds,) float arrays
         No strategy is better than all of these points by more than `lower_factor`.
     lower_factor : float
@@ -71,6 +71,7 @@ def solve_mesh(
     epsilon: float,
     cap_bytes: float | None,
     threads: int | None,
+    covered: Callable[[FloatArray, FloatArray], float] | None = None,
     progress: Progress | None = None,
 ) -> Answers:
     """Find the frontier of one mesh and one number of micro-batches.
@@ -83,6 +84,9 @@ def solve_mesh(
     cap_bytes : float or None
         On resident plus transient bytes.
     threads : int or None
+    covered : callable, optional
+        Given times and bytes that bound every strategy here from below, the factor within which
+        what is known already covers them. Where that is within `epsilon` there is nothing to find.
     progress : callable, optional
         Called with the fraction done.
     """
@@ -96,25 +100,36 @@ def solve_mesh(
         progress=lambda state: tell(float(state["fraction"]) / 2),
     )
     lower = np.asarray(bound.costs, np.float64)
-    cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
-    solution = _native.solve(
-        problem.build(),
-        epsilon=epsilon / 2,
-        threads=threads,
-        peak=(1, 2, cap),
-        progress=lambda state: tell(0.5 + float(state["fraction"]) / 2),
-    )
-    choices = problem.decode(np.asarray(solution.assignments), np.asarray(solution.alternatives))
+    lower_time_s = lower[:, 0] * step.time_s
+    lower_bytes = (lower[:, 1] + problem.floor_steps) * step.memory_bytes
+    least: float | None = None
+    if covered is not None and covered(lower_time_s, lower_bytes) * bound.factor <= 1.0 + epsilon:
+        status = "covered"
+        choices = problem.decode(np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64))
+    else:
+        cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
+        solution = _native.solve(
+            problem.build(),
+            epsilon=epsilon / 2,
+            threads=threads,
+            peak=(1, 2, cap),
+            progress=lambda state: tell(0.5 + float(state["fraction"]) / 2),
+        )
+        status = solution.status
+        choices = problem.decode(
+            np.asarray(solution.assignments), np.asarray(solution.alternatives)
+        )
+        reached = next((r for what, _, r in solution.least if what == "peak"), None)
+        least = None if reached is None else float(reached) * step.memory_bytes
     time, resident, transient = problem.costs(choices)
-    least = next((reached for what, _, reached in solution.least if what == "peak"), None)
     return Answers(
         problem,
         choices,
         time,
         resident + transient,
-        solution.status,
-        lower[:, 0] * step.time_s,
-        (lower[:, 1] + problem.floor_steps) * step.memory_bytes,
+        status,
+        lower_time_s,
+        lower_bytes,
         float(bound.factor),
-        None if least is None else float(least) * step.memory_bytes,
+        least,
     )

@@ -68,12 +68,12 @@ def search(
         Cap on the device total. Without it the frontier has no limit (what the card holds is
         marked in reports).
     epsilon : float, optional
-        How far from every true point the answer may stay, in time and in memory; 0 is exact. The
-        factor proven is said in the result. Default: 0.1 %.
+        How far from every true point the answer should stay, in time and in memory; 0 is exact.
+        ``Frontier.factor`` is what was proven in the end. Default: 0.1 %.
     meshes : sequence of Mesh, optional
-        Default: all of ``cluster.meshes()``.
+        Default: ``cluster.meshes(max_axes)``.
     max_axes : int, optional
-        Most axes of a mesh.
+        Most axes of a mesh. Default: 2; three are searched on request, and take minutes.
     threads : int, optional
         Default: all cores. The result does not depend on it.
     progress : callable, optional
@@ -149,6 +149,29 @@ class _Found:
     schemes: list[_Scheme]
 
 
+class _Known:
+    """The staircase of everything found so far that fits."""
+
+    def __init__(self, within: float) -> None:
+        self.within = within
+        self.time_s: FloatArray = np.zeros(0)
+        self.bound: FloatArray = np.zeros(0)
+
+    def add(self, time_s: npt.ArrayLike, bound: npt.ArrayLike) -> None:
+        """Add points."""
+        time = np.concatenate([self.time_s, np.asarray(time_s, np.float64)])
+        memory = np.concatenate([self.bound, np.ceil(np.asarray(bound, np.float64))])
+        fits = np.nonzero(memory <= self.within)[0]
+        chosen = fits[skyline(time[fits], memory[fits])]
+        self.time_s, self.bound = time[chosen], memory[chosen]
+
+    def cover(self, time_s: FloatArray, bound: FloatArray) -> float:
+        """Least factor within which every point is covered; infinite if nothing is known."""
+        if not len(self.time_s):
+            return np.inf
+        return covered_within(time_s, bound, self.time_s, self.bound, self.within)
+
+
 class _Search:
     """One search, from checked settings to the frontier."""
 
@@ -161,29 +184,32 @@ class _Search:
         self.progress = progress
         self.calibration = MemoryCalibration()
         self.notes = list(graph.notes)
-        self.seconds: dict[str, float] = {"tables": 0.0, "search": 0.0, "schemes": 0.0}
+        self.seconds: dict[str, float] = {"search": 0.0, "schemes": 0.0}
 
     def run(self) -> Frontier:
         classes = dim_classes(self.graph)
         pieces = self._pieces(classes)
         jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
         found: list[_Found] = []
+        known = _Known(self._within())
+        redo = {"none": (False,), "full": (True,), "sweep": (False, True)}[self.settings.recompute]
         for done, (mesh, piece) in enumerate(jobs):
             self.progress(f"mesh {mesh}, {piece.count} micro-batches", done / len(jobs))
-            answers = self._solve(mesh, piece, self.settings.memory_bytes, done, len(jobs))
-            builder = StrategyBuilder(
-                self.graph, answers.tables, classes, self.calibration, self.notes
-            )
+            tables = self._tables(mesh, piece)
+            builder = StrategyBuilder(self.graph, tables, classes, self.calibration, self.notes)
             begun = time.perf_counter()
             schemes = [
                 _Scheme(name, assignment, cost.time_s, cost.bound_bytes)
-                for name, assignment in named_schemes(answers.tables, classes)
+                for name, assignment in named_schemes(tables, classes, recompute=redo)
                 for cost in [builder.evaluate(assignment)]
             ]
             self.seconds["schemes"] += time.perf_counter() - begun
+            known.add([s.time_s for s in schemes], [s.bound_bytes for s in schemes])
+            answers = self._solve(tables, self.settings.memory_bytes, known, done / len(jobs))
+            known.add(answers.time_s, answers.bound_bytes)
             found.append(_Found(answers, builder, schemes))
         self.progress("uniting the frontiers", 1.0)
-        if not any(len(f.answers.time_s) for f in found):
+        if not len(known.time_s):
             raise self._infeasible(jobs, found)
         return self._unite(found)
 
@@ -201,27 +227,30 @@ class _Search:
             raise GraphError(f"no number of micro-batches is possible: {self.notes[-1]}")
         return pieces
 
+    def _tables(self, mesh: Mesh, piece: _Piece) -> Tables:
+        settings = self.settings
+        model = CostModel(self.cluster, mesh, settings.precision, settings.optimizer, piece.count)
+        return Tables(model, piece.decisions, recomputable=settings.recompute != "none")
+
     def _solve(
-        self, mesh: Mesh, piece: _Piece, cap: float | None, done: int, total: int
+        self, tables: Tables, cap: float | None, known: _Known | None, begun_at: float
     ) -> Answers:
         settings = self.settings
+        model = tables.model
+        share = 1.0 / (len(settings.meshes) * len(settings.micro_batches))
+        what = f"mesh {model.mesh}, {model.micro_batches} micro-batches"
         begun = time.perf_counter()
-        model = CostModel(self.cluster, mesh, settings.precision, settings.optimizer, piece.count)
-        tables = Tables(model, piece.decisions, recomputable=settings.recompute != "none")
-        self.seconds["tables"] += time.perf_counter() - begun
-        begun = time.perf_counter()
-        answer = solve_mesh(
+        answers = solve_mesh(
             tables,
             settings.recompute,
             epsilon=settings.epsilon,
             cap_bytes=None if cap is None else float(self.calibration.allocated_for(cap)),
             threads=settings.threads,
-            progress=lambda fraction: self.progress(
-                f"mesh {mesh}, {piece.count} micro-batches", (done + fraction) / total
-            ),
+            covered=None if known is None else known.cover,
+            progress=lambda fraction: self.progress(what, begun_at + share * fraction),
         )
         self.seconds["search"] += time.perf_counter() - begun
-        return answer
+        return answers
 
     def _unite(self, found: list[_Found]) -> Frontier:
         """One staircase over all meshes, numbers of micro-batches and named schemes."""
@@ -247,15 +276,16 @@ class _Search:
             f = found[which]
             points = len(f.answers.time_s)
             if point < points:
-                return f.builder.strategy(f.answers.assignment(point))
-            scheme = f.schemes[point - points]
-            return f.builder.strategy(scheme.assignment, scheme=scheme.name)
+                built: Strategy = f.builder.strategy(f.answers.assignment(point))
+            else:
+                scheme = f.schemes[point - points]
+                built = f.builder.strategy(scheme.assignment, scheme=scheme.name)
+            return built
 
+        known = _Known(within)
+        known.add(time_s[chosen], whole[chosen])
         factor = max(
-            f.answers.lower_factor
-            * covered_within(
-                f.answers.lower_time_s, f.answers.lower_bytes, time_s[chosen], whole[chosen], within
-            )
+            f.answers.lower_factor * known.cover(f.answers.lower_time_s, f.answers.lower_bytes)
             for f in found
         )
         device = np.asarray(self.calibration.device_total(whole[chosen]))
@@ -264,7 +294,7 @@ class _Search:
             cluster=self.cluster,
             points=LazyPoints(len(chosen), build),
             schemes=self._shown(found),
-            status=_status([f.answers.status for f in found], factor, self.settings.epsilon),
+            status=_status([f.answers.status for f in found], factor),
             factor=factor,
             notes=self.notes,
             settings=self.settings.to_dict(),
@@ -301,8 +331,7 @@ class _Search:
         """Say the least memory that any strategy needs, and what takes it."""
         least = [f.answers.least_bound_bytes or np.inf for f in found]
         which = int(np.argmin(least))
-        mesh, piece = jobs[which]
-        answers = self._solve(mesh, piece, None, which, len(jobs))
+        answers = self._solve(self._tables(*jobs[which]), None, None, which / len(jobs))
         leanest = found[which].builder.strategy(answers.assignment(len(answers.time_s) - 1))
         largest = "; ".join(
             f"{t.name} ({t.part}) {format_bytes(t.nbytes)}" for t in leanest.largest[:3]
@@ -312,15 +341,14 @@ class _Search:
             f"no strategy for '{self.graph.name}' on {self.cluster.name} fits in "
             f"{format_bytes(cap if cap is not None else 0.0)}: the least feasible device total is "
             f"{format_bytes(leanest.costs.device_bytes)}, dominated by {largest}; allow that much, "
-            "or use more devices or a smaller batch"
+            "or use more devices or a smaller batch",
+            least=float(leanest.costs.device_bytes),
         )
 
 
-def _status(statuses: list[str], factor: float, epsilon: float) -> str:
+def _status(statuses: list[str], factor: float) -> str:
     """Why the search ended: what limited it, or what is proven."""
-    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible")]
+    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible", "covered")]
     if limits:
         return limits[0]
-    if factor <= 1.0:
-        return "optimal"
-    return "epsilon" if factor <= 1.0 + epsilon else "heuristic"
+    return "optimal" if factor <= 1.0 else "epsilon"

@@ -150,6 +150,7 @@ class MeshProblem:
         self._contracted: dict[Hashable, _Contracted] = {}
         self.floor_steps = self._floor()
         self._flat: dict[Hashable, _Contracted] = {}
+        self._ways: dict[Hashable, _native.Contraction] = {}
         self._outer_ids: dict[Node, int] = {}
 
     def build(self) -> _native.CostGraph:
@@ -185,8 +186,10 @@ class MeshProblem:
         assignments : (points, outer nodes) int array
         alternatives : (points, outer factors) int array
         """
+        if not len(assignments):
+            return Choices({}, {}, np.zeros((0, len(self.graph.blocks)), bool))
         nodes = {node: np.asarray(assignments[:, i]) for node, i in self._outer_ids.items()}
-        links = {
+        links: dict[Link, IntArray] = {
             link: np.asarray(alternatives[:, i], np.int64)
             for i, link in enumerate(self.outer.links)
         }
@@ -366,7 +369,8 @@ class MeshProblem:
         if self.recompute != "full":
             for level in self._levels(part):
                 flat = self._contract_as(part, redo=False, level=level)
-                transient = np.full(len(flat.costs), max(level, self.floor_steps))
+                most = level if math.isfinite(level) else self._largest_transient(part)
+                transient = np.full(len(flat.costs), max(most, self.floor_steps))
                 ways.append(_Way(flat, redo=False))
                 costs.append(_with_transient(flat, transient))
         if self.recompute != "none":
@@ -408,20 +412,28 @@ class MeshProblem:
             united[np.repeat(offsets[:-1] + start, size) + within] = values
         return _Contracted(shape, offsets, united, tuple(ways), starts)
 
-    def _levels(self, part: _Part) -> list[int]:
+    def _levels(self, part: _Part) -> list[float]:
         """Limits on transient memory, in steps: the floor, and a few above it."""
+        steps = self._transients(part)
+        above = steps[steps > self.floor_steps]
+        if not len(above):
+            return [math.inf]
+        wanted = np.geomspace(max(above[0], 1), above[-1], LEVELS - 1)[:-1]
+        at = np.maximum(np.searchsorted(above, wanted, side="right") - 1, 0)
+        # The last level strikes out nothing.
+        return [self.floor_steps, *sorted({int(above[i]) for i in at}), math.inf]
+
+    def _transients(self, part: _Part) -> IntArray:
+        """All values of transient memory in a block's tables, in steps, rising."""
         tables = [self.tables.node(node).costs for node in part.inner]
         tables += [self.tables.link(link).costs for link in part.links]
         values = np.concatenate(
             [costs[..., TRANSIENT][np.isfinite(costs[..., TIME])] for costs in tables]
         )
-        steps = np.unique(np.ceil(values / self.resolution.memory_bytes)).astype(np.int64)
-        above = steps[steps > self.floor_steps]
-        if not len(above):
-            return [self.floor_steps]
-        wanted = np.geomspace(max(above[0], 1), above[-1], LEVELS - 1)
-        at = np.searchsorted(above, wanted, side="right") - 1
-        return [self.floor_steps, *sorted({int(above[max(i, 0)]) for i in at} | {int(above[-1])})]
+        return np.unique(np.ceil(values / self.resolution.memory_bytes)).astype(np.int64)
+
+    def _largest_transient(self, part: _Part) -> int:
+        return int(self._transients(part)[-1])
 
     def _transient_of_recomputed(self, part: _Part, flat: _native.Contraction) -> FloatArray:
         """What is kept inside while the block runs backward, beside its largest operator."""
@@ -445,15 +457,20 @@ class MeshProblem:
         return np.asarray(np.maximum(steps, self.floor_steps))
 
     def _contract_as(self, part: _Part, *, redo: bool, level: float) -> _native.Contraction:
-        graph = _native.CostGraph(FLAT)
-        ids = {
-            node: self._add_node(graph, node, FLAT, redo, level)
-            for node in [*part.inner, *part.border]
-        }
-        for link in part.links:
-            self._add_link(graph, ids, link, FLAT, redo, level)
-        keep = [ids[node] for node in part.border]
-        return _native.contract(graph, keep=keep, threads=self.threads)
+        """The block in one way; each different one once."""
+        key = (self._structure(part), redo, level)
+        found = self._ways.get(key)
+        if found is None:
+            graph = _native.CostGraph(FLAT)
+            ids = {
+                node: self._add_node(graph, node, FLAT, redo, level)
+                for node in [*part.inner, *part.border]
+            }
+            for link in part.links:
+                self._add_link(graph, ids, link, FLAT, redo, level)
+            keep = [ids[node] for node in part.border]
+            found = self._ways[key] = _native.contract(graph, keep=keep, threads=self.threads)
+        return found
 
 
 def _with_transient(

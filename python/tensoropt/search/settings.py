@@ -15,6 +15,10 @@ __all__ = ["DEFAULT_EPSILON", "Settings"]
 
 Recompute = Literal["none", "full", "sweep"]
 
+DEFAULT_AXES = 2
+"""Most axes of a mesh unless told otherwise (every level of a cluster has one): with three a block
+has hundreds of border states, and a search takes minutes."""
+
 DEFAULT_EPSILON = 1e-3
 """The promise of a search that is not told otherwise: within 0.1 % in time and in memory."""
 
@@ -86,7 +90,7 @@ class Settings:
             )
         if meshes is not None and max_axes is not None:
             raise ProblemError("meshes and max_axes exclude each other: give one of them")
-        known = cluster.meshes() if max_axes is None else cluster.meshes(max_axes)
+        known = cluster.meshes(DEFAULT_AXES if max_axes is None else max_axes)
         chosen = tuple(known if meshes is None else meshes)
         if not chosen:
             raise ProblemError("meshes is empty: give at least one of cluster.meshes()")

@@ -93,13 +93,16 @@ def _row(
     try:
         frontier = search(graph, cluster, memory_bytes=limit, progress=progress, **options)
     except InfeasibleError as error:
-        return SweepRow(count, cluster, None, status="infeasible", reason=str(error))
+        least = None if error.least is None else int(error.least)
+        return SweepRow(
+            count, cluster, None, least_bytes=least, status="infeasible", reason=str(error)
+        )
     except GraphError as error:
         return SweepRow(count, cluster, None, status="failed", reason=str(error))
     return SweepRow(
         count,
         cluster,
-        frontier.fastest(),
+        frontier.fastest(limit),
         int(frontier.costs.device_bytes[-1]),
         len(frontier),
         frontier.status,
