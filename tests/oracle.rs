@@ -2,9 +2,9 @@
 
 mod support;
 
-use support::{all_costs, brute_force, naive_front, problem, problem_with, rows, Rng};
+use support::{Rng, all_costs, brute_force, naive_front, problem, problem_with, rows};
 use tensoropt::{
-    Aggregate, CostGraph, NodeId, Peak, SolveOptions, Solution, Status, contract, solve,
+    Aggregate, CostGraph, NodeId, Peak, Solution, SolveOptions, Status, contract, solve,
 };
 
 const PROBLEMS: u64 = 2000;
@@ -238,10 +238,7 @@ fn assert_whole(
             *alternative = *outside.next().unwrap();
         }
     }
-    let cost = graph.cost(
-        &choice.configurations,
-        &choice.node_alternatives,
-        &choice.factor_alternatives,
-    );
+    let cost =
+        graph.cost(&choice.configurations, &choice.node_alternatives, &choice.factor_alternatives);
     assert_eq!(cost.as_ref(), Some(&plan.cost), "seed {seed}");
 }

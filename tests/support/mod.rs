@@ -167,9 +167,8 @@ pub fn problem_with(seed: u64, aggregates: &[Aggregate]) -> CostGraph {
 pub fn naive_front(mut points: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
     points.sort();
     points.dedup();
-    let dominated = |p: &Vec<u64>| {
-        points.iter().any(|q| q != p && q.iter().zip(p).all(|(a, b)| a <= b))
-    };
+    let dominated =
+        |p: &Vec<u64>| points.iter().any(|q| q != p && q.iter().zip(p).all(|(a, b)| a <= b));
     points.iter().filter(|p| !dominated(p)).cloned().collect()
 }
 
