@@ -12,10 +12,14 @@ use super::cells::Cells;
 use super::leaf::Leaf;
 use super::meter::{Halt, Meter};
 use super::thinning::{Reducer, Thinning};
-use crate::frontier::{CostVector, Scratch, Term, Work, union_of_sums};
+use crate::error::Error;
+use crate::frontier::{CostVector, Scratch, Term, Work, trim, union_of_sums};
 
 /// Pairs below which a table is computed where it is asked for, and a job's least size.
 const JOB_PAIRS: u64 = 1 << 15;
+
+/// Points in a cell that are not worth a trim.
+const FEW: usize = 16;
 
 /// A table that was computed, or taken from the problem.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(crate) struct Op<C> {
     pub alternatives: Vec<u32>,
     /// Every true point has one here at most this many times as costly.
     pub factor: f64,
+    /// Joins on the longest way to the problem's tables.
+    pub height: u32,
 }
 
 /// How the axes of two tables meet in a third.
@@ -106,7 +112,7 @@ pub(crate) struct Engine<'m, C: CostVector> {
 impl<'m, C: CostVector> Engine<'m, C> {
     /// An engine without limits.
     pub fn new(algebra: C::Algebra, meter: &'m Meter) -> Self {
-        let unit = Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0 };
+        let unit = Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0, height: 0 };
         Self {
             algebra,
             limit: None,
@@ -161,6 +167,7 @@ impl<'m, C: CostVector> Engine<'m, C> {
             cells: leaf.cells,
             alternatives: leaf.alternatives,
             factor,
+            height: 0,
         });
         self.next += 1;
         same.push(Arc::clone(&op));
@@ -183,7 +190,10 @@ impl<'m, C: CostVector> Engine<'m, C> {
             self.reused += 1;
             return Ok(Arc::clone(op));
         }
-        let parts = self.compute(&left.cells, &right.cells, spec)?;
+        let carried = left.factor.max(right.factor);
+        let height = 1 + left.height.max(right.height);
+        let delta = self.thinning.delta(height, carried);
+        let parts = self.compute(&left.cells, &right.cells, spec, delta)?;
         let mut cells = Cells {
             dims: spec.dims.clone().into(),
             starts: Vec::with_capacity(spec.cells() + 1),
@@ -198,8 +208,12 @@ impl<'m, C: CostVector> Engine<'m, C> {
             thinned = thinned.max(part.factor);
             self.work += part.work;
         }
-        let factor = left.factor.max(right.factor) * thinned;
-        let op = Arc::new(Op { id: self.next, cells, alternatives: Vec::new(), factor });
+        if u32::try_from(cells.points.len()).is_err() {
+            let limit = u64::from(u32::MAX);
+            return Err(Error::TooMany { what: "points in a table", limit }.into());
+        }
+        let (factor, alternatives) = (carried * thinned, Vec::new());
+        let op = Arc::new(Op { id: self.next, cells, alternatives, factor, height });
         self.next += 1;
         self.computed += 1;
         self.bytes += op.cells.bytes();
@@ -219,9 +233,10 @@ impl<'m, C: CostVector> Engine<'m, C> {
         left: &Cells<C>,
         right: &Cells<C>,
         spec: &JoinSpec,
+        delta: f64,
     ) -> Result<Vec<Part<C>>, Halt> {
         let jobs = jobs(left, right, spec);
-        let run = |job: &Range<usize>| self.run(left, right, spec, job.clone());
+        let run = |job: &Range<usize>| self.run(left, right, spec, delta, job.clone());
         let parts: Option<Vec<Part<C>>> = if let [job] = &jobs[..] {
             run(job).map(|part| vec![part])
         } else {
@@ -236,6 +251,7 @@ impl<'m, C: CostVector> Engine<'m, C> {
         left: &Cells<C>,
         right: &Cells<C>,
         spec: &JoinSpec,
+        delta: f64,
         cells: Range<usize>,
     ) -> Option<Part<C>> {
         let (mut scratch, mut reducer) = (Scratch::new(), Reducer::new());
@@ -261,6 +277,9 @@ impl<'m, C: CostVector> Engine<'m, C> {
                 union_of_sums(algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
                 let Thinning { exact, .. } = self.thinning;
                 part.factor = part.factor.max(reducer.reduce(&mut out, room, exact, &mut scratch));
+                if delta > 0.0 && out.len() > FEW {
+                    part.factor = part.factor.max(trim(&mut out, delta, exact, &mut scratch));
+                }
                 part.points.extend_from_slice(&out);
             }
             part.ends.push(part.points.len());

@@ -3,12 +3,22 @@
 use crate::frontier::{CostVector, Scratch, thin};
 
 /// How cells are thinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Thinning {
     /// Points in a cell, about; `usize::MAX` for all.
     pub at_most: usize,
     /// An objective in which nothing may be lost.
     pub exact: Option<usize>,
+    /// What may be lost a priori, if cells are trimmed too.
+    pub budget: Option<Budget>,
+}
+
+/// A factor that the answer must keep, spent evenly over the joins on the way to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Budget {
+    pub epsilon: f64,
+    /// Joins on the longest way from the problem's tables to the answer, about.
+    pub height: u32,
 }
 
 /// A table without axes may keep this many times more points: there is only one such cell, and what
@@ -17,7 +27,20 @@ const ANSWER: usize = 16;
 
 impl Thinning {
     /// Nothing is lost.
-    pub const NONE: Self = Self { at_most: usize::MAX, exact: None };
+    pub const NONE: Self = Self { at_most: usize::MAX, exact: None, budget: None };
+
+    /// What a join at some height may lose, given the factor of its operands; 0 for nothing.
+    ///
+    /// A trim multiplies the factor; sums and unions keep the larger one of their operands. So only
+    /// the trims on one way count, and what an operand left unspent is there for the join.
+    pub fn delta(&self, height: u32, carried: f64) -> f64 {
+        self.budget.map_or(0.0, |budget| {
+            let share = (f64::from(height) / f64::from(budget.height.max(1))).min(1.0);
+            // A little below, so that the product cannot round above.
+            let allowed = (1.0 + budget.epsilon).powf(share) * (1.0 - 4.0 * f64::EPSILON);
+            (allowed / carried - 1.0).max(0.0)
+        })
+    }
 
     /// The points that a cell of a table with these axes may have.
     pub fn room(&self, axes: usize) -> usize {

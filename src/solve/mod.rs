@@ -35,6 +35,7 @@ use crate::contraction::eliminate::{Limits, eliminate};
 use crate::contraction::engine::Engine;
 use crate::contraction::leaf::View;
 use crate::contraction::meter::{Halt, Meter};
+use crate::contraction::thinning::{Budget, Thinning};
 use crate::error::{Error, Result};
 use crate::frontier::{CostVector, Packed2, Wide, WideAlgebra};
 use crate::ids::NodeId;
@@ -91,8 +92,9 @@ pub fn solve_watched(
 ///
 /// * `graph`: the block.
 /// * `keep`: its boundary, each node once.
-/// * `options`: limits and threads. Caps drop alternatives that alone exceed them. A peak is not
-///   looked at: the table keeps all objectives.
+/// * `options`: limits, threads, and `epsilon`: with it every cell is covered within a factor of at
+///   most `1 + epsilon`, which the table carries, and is trimmed on the way. Caps hold for what the
+///   table includes. A peak is not looked at: the table keeps all objectives.
 ///
 /// # Errors
 ///
@@ -170,6 +172,13 @@ fn contract_as<C: CostVector>(
     engine.limit = view.limit();
     engine.work_limit = options.work_limit;
     let limits = Limits::of(options);
+    if options.epsilon > 0.0 {
+        // A pass that keeps next to nothing tells how long the ways are.
+        engine.set_thinning(Thinning { at_most: 1, ..Thinning::NONE });
+        let height = eliminate(graph, view, keep, limits, &mut engine)?.root().op.height;
+        let budget = Some(Budget { epsilon: options.epsilon, height });
+        engine.set_thinning(Thinning { budget, ..Thinning::NONE });
+    }
     let trace = eliminate(graph, view, keep, limits, &mut engine)?;
     Ok(contraction(graph, keep, trace)?)
 }

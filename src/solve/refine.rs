@@ -229,7 +229,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
         let exact = capped.first().copied();
         let mut best: Option<Front<C>> = None;
         let mut at_most = self.first_thinning(epsilon, capped.len());
-        while let Some(trace) = self.pass(view, Thinning { at_most, exact })? {
+        while let Some(trace) = self.pass(view, Thinning { at_most, exact, budget: None })? {
             let front = self.prove(trace, view, epsilon);
             let factor = front.factor();
             if best.as_ref().is_none_or(|best| factor < best.factor()) {
@@ -277,7 +277,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
         epsilon: f64,
         covered: &[C],
     ) -> Result<Option<Front<C>>> {
-        let rough = Thinning { at_most: ROUGH, exact: None };
+        let rough = Thinning { at_most: ROUGH, exact: None, budget: None };
         let hulls = View { hulls: true, ..view.clone() };
         let Some(base) = self.pass(&hulls, rough)? else { return Ok(None) };
         let largest = [0, 1].map(|i| self.graph.largest(view.objectives[i]));
@@ -321,7 +321,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
                 }
             }
             let visited = self.engine.work.visited;
-            let Some(trace) = self.pass(&shown, Thinning { at_most, exact: None })? else { break };
+            let Some(trace) = self.pass(&shown, Thinning { at_most, exact: None, budget: None })? else { break };
             last = Some((self.engine.work.visited - visited + 1, size));
             let points = trace.root().op.cells.cell(0);
             let mut a_priori = f64::INFINITY;
