@@ -112,7 +112,8 @@ pub(crate) struct Engine<'m, C: CostVector> {
 impl<'m, C: CostVector> Engine<'m, C> {
     /// An engine without limits.
     pub fn new(algebra: C::Algebra, meter: &'m Meter) -> Self {
-        let unit = Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0, height: 0 };
+        let unit =
+            Op { id: 0, cells: Cells::unit(), alternatives: Vec::new(), factor: 1.0, height: 0 };
         Self {
             algebra,
             limit: None,

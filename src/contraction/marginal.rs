@@ -172,14 +172,16 @@ impl<'t, C: CostVector> Sums<'t, C> {
         marks
     }
 
-    /// The least weighted sums among the solutions that go through each cell of each table made on
-    /// the way, for tables of up to `most` cells: by the place of the table in the trace.
+    /// The least weighted sums among the solutions that go through each cell of tables made on the
+    /// way, nearest to the answer first, as long as these have no more than `most` cells together:
+    /// by the place of the table in the trace.
     pub fn through(&self, most: usize) -> Vec<(usize, Vec<Lanes>)> {
-        let mut found = Vec::new();
+        let (mut found, mut cells) = (Vec::new(), 0);
         self.back(&[NONE; LANES], |index, rest| {
             let table = self.table(index);
             let is_join = matches!(self.trace.instances[index].source, Source::Join { .. });
-            if is_join && (2..=most).contains(&table.len()) {
+            if is_join && table.len() > 1 && cells + table.len() <= most {
+                cells += table.len();
                 found.push((index, rest.iter().zip(table).map(|(a, b)| sum(a, b)).collect()));
             }
         });

@@ -26,8 +26,14 @@ use crate::frontier::CostVector;
 /// Weighted sums tried at most.
 const WEIGHTS: usize = 256;
 
-/// Cells of a table by which solutions are told apart, at most.
-const MOST_CELLS: usize = 4096;
+/// Cells of all tables by which solutions are told apart, at most.
+const MOST_CELLS: usize = 1 << 15;
+
+/// Weights to either side of the sharpest one that are tried for a corner.
+const NEAR: usize = 8;
+
+/// More than conversions to floating point and a few operations err, relatively.
+const ROUNDING: f64 = 16.0 * f64::EPSILON;
 
 /// The hull of a problem: weights, the least sum under each, and the points behind them.
 pub(crate) struct Bounds<C: CostVector> {
@@ -48,8 +54,11 @@ impl<C: CostVector> Bounds<C> {
     /// * `largest`: bounds on what the two objectives can add up to.
     /// * `caps`: the largest values allowed in the two.
     ///
-    /// Returns `None` if there is no solution.
+    /// Returns `None` if there is no solution, or weighted sums could leave the range.
     pub fn new(trace: &Trace<C>, largest: [u64; 2], caps: [u64; 2]) -> Option<Self> {
+        if largest[0].checked_add(largest[1]).is_none_or(|sum| sum > LARGEST) {
+            return None;
+        }
         let mut bounds: Vec<(Weights, u64)> = Vec::new();
         let mut points: Vec<[u64; 2]> = Vec::new();
         let ends = [[1, 0], [0, 1], [LARGEST, 1], [1, LARGEST]];
@@ -83,6 +92,9 @@ impl<C: CostVector> Bounds<C> {
             .map(|point| C::from_slice(point))
             .collect();
         crate::frontier::prune(&mut supported, &mut crate::frontier::Scratch::new());
+        // By steepness: what is sharp for a corner are neighbours.
+        let steep = |w: Weights, v: Weights| u128::from(w[0]) * u128::from(v[1]);
+        bounds.sort_unstable_by(|(a, _), (b, _)| steep(*a, *b).cmp(&steep(*b, *a)).then(a.cmp(b)));
         Some(Self { bounds, supported, caps })
     }
 
@@ -114,6 +126,22 @@ impl<C: CostVector> Bounds<C> {
         if open.is_empty() {
             return factor;
         }
+        let tables = self.tables(trace);
+        open.par_iter()
+            .map(|&(corner, known)| {
+                tables.iter().fold(known, |best, table| {
+                    if best <= enough {
+                        return best;
+                    }
+                    best.min(self.worst_cell(corner, table, best))
+                })
+            })
+            .reduce(|| factor, f64::max)
+    }
+
+    /// For some tables on the way, those nearest to the answer first, the least weighted sum of the
+    /// solutions through each cell: one row of weights per cell, in the order of the bounds.
+    fn tables(&self, trace: &Trace<C>) -> Vec<Vec<Vec<f64>>> {
         let swept: Vec<Vec<(usize, Vec<Lanes>)>> = self
             .bounds
             .par_chunks(LANES)
@@ -122,37 +150,39 @@ impl<C: CostVector> Bounds<C> {
                 Sums::new(trace, &weights).through(MOST_CELLS)
             })
             .collect();
-        let tables = swept[0].len();
-        open.par_iter()
-            .map(|&(corner, known)| {
-                (0..tables).fold(known, |best, table| {
-                    if best <= enough {
-                        return best;
-                    }
-                    best.min(self.worst_cell(corner, &swept, table, best))
-                })
-            })
-            .reduce(|| factor, f64::max)
+        let row = |table: usize, cell: usize| -> Vec<f64> {
+            let lanes = swept.iter().flat_map(|chunk| chunk[table].1[cell]);
+            lanes.take(self.bounds.len()).map(|sum| sum as f64).collect()
+        };
+        (0..swept[0].len())
+            .into_par_iter()
+            .map(|table| (0..swept[0][table].1.len()).map(|cell| row(table, cell)).collect())
+            .collect()
     }
 
     /// The largest factor below which some cell of a table leaves a corner; `best` or more if it is
-    /// no less than that.
-    fn worst_cell(
-        &self,
-        corner: Corner,
-        swept: &[Vec<(usize, Vec<Lanes>)>],
-        table: usize,
-        best: f64,
-    ) -> f64 {
+    /// no less than that. Only weights about as steep as the sharpest one are tried.
+    fn worst_cell(&self, corner: Corner, table: &[Vec<f64>], best: f64) -> f64 {
+        let (sharpest, _) = self.sharpest(corner);
+        let near = sharpest.saturating_sub(NEAR)..(sharpest + NEAR + 1).min(self.bounds.len());
+        // The part of a sum that grows with the factor, inverted, and the part that does not.
+        let parts: Vec<(f64, f64)> = self.bounds[near.clone()]
+            .iter()
+            .map(|(weights, _)| {
+                let part = |i: usize| weights[i] as f64 * corner.value[i] as f64;
+                let sum = |cap: bool| {
+                    (0..2).filter(|&i| corner.is_cap[i] == cap).map(part).sum::<f64>()
+                };
+                (1.0 / sum(false), sum(true))
+            })
+            .collect();
         let mut worst: f64 = 1.0;
-        for cell in 0..swept[0][table].1.len() {
-            let mut least = f64::INFINITY;
-            for (chunk, bounds) in swept.iter().zip(self.bounds.chunks(LANES)) {
-                for (&(weights, _), &sum) in bounds.iter().zip(&chunk[table].1[cell]) {
-                    least = least.min(quotient(corner, &(weights, sum)));
-                }
-            }
-            worst = worst.max(least);
+        for row in table {
+            let rest = row[near.clone()].iter().zip(&parts).map(|(sum, (inverse, fixed))| {
+                // Rounded down by more than the conversions err.
+                (sum * (1.0 - ROUNDING) - fixed * (1.0 + ROUNDING)) * inverse
+            });
+            worst = worst.max((1.0 + ROUNDING) / rest.fold(0.0, f64::max));
             if worst >= best {
                 break;
             }

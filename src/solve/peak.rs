@@ -28,6 +28,9 @@ use crate::problem::CostGraph;
 /// Objectives beside the transient one, at most.
 const OBJECTIVES: usize = 3;
 
+/// Thresholds solved for with `epsilon`, at most: what they leave uncovered is said in the factor.
+const MOST_THRESHOLDS: usize = 6;
+
 /// The objectives with the peak in the place of the resident part; unused ones are 0.
 type Key = Wide<OBJECTIVES>;
 
@@ -100,7 +103,8 @@ impl<C: CostVector> Walk<'_, C> {
                 self.cover = self.cover.max(cover);
                 continue;
             }
-            if cover <= self.inner.max(1.0 + half) || low + 1 == high as isize {
+            let enough = self.request.epsilon > 0.0 && self.traces.len() >= MOST_THRESHOLDS;
+            if enough || cover <= self.inner.max(1.0 + half) || low + 1 == high as isize {
                 self.cover = self.cover.max(cover);
                 continue;
             }

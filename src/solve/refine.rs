@@ -39,10 +39,10 @@ const LAST_THIN: usize = 1 << 15;
 const ROUGH: usize = 8;
 
 /// Points per cell in the passes over what the bounds leave.
-const SIZES: [usize; 5] = [48, 256, 1024, 8192, usize::MAX];
+const SIZES: [usize; 6] = [24, 128, 512, 2048, 8192, usize::MAX];
 
 /// Sums of points looked at in a pass with `epsilon` after which there is no finer one.
-const ENOUGH: f64 = 1e9;
+const ENOUGH: f64 = 1e8;
 
 /// The part of epsilon that is kept back for what a later pass loses of an earlier one's points.
 const MARGIN: f64 = 0.1;
@@ -284,6 +284,10 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
         let Some(bounds) = Bounds::new(&base, largest, [view.caps[0], view.caps[1]]) else {
             return Ok(None);
         };
+        // Thinning loses nothing in one objective, so it can stay within one cap. Within two it
+        // may lose what it should cover, so that nothing is known a priori.
+        let capped: Vec<usize> = (0..2).filter(|&i| view.caps[i] < u64::MAX).collect();
+        let exact = capped.first().copied();
         if bounds.supported.is_empty() {
             return Ok(None);
         }
@@ -321,7 +325,10 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
                 }
             }
             let visited = self.engine.work.visited;
-            let Some(trace) = self.pass(&shown, Thinning { at_most, exact: None, budget: None })? else { break };
+            let Some(trace) = self.pass(&shown, Thinning { at_most, exact, budget: None })?
+            else {
+                break;
+            };
             last = Some((self.engine.work.visited - visited + 1, size));
             let points = trace.root().op.cells.cell(0);
             let mut a_priori = f64::INFINITY;
@@ -333,11 +340,18 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
                 let own: Vec<C> = known.iter().copied().filter(|p| !covered.contains(p)).collect();
                 let again = covered_within(&own, &by);
                 let left_out = if epsilon > 0.0 { 1.0 + epsilon - margin } else { 1.0 };
-                a_priori = (left_out * again * given).max(trace.root().op.factor);
+                let thinned = trace.root().op.factor;
+                if capped.len() < 2 || thinned <= given {
+                    a_priori = (left_out * again * given).max(thinned);
+                }
             }
-            let certified = bounds.factor_by_cells(&base, points, 1.0 + epsilon - margin) * given;
-            let certificate =
-                Certificate { a_priori, certified: Some(certified), weights: bounds.bounds.len() };
+            let mut certificate = Certificate { a_priori, certified: None, weights: 0 };
+            if a_priori > 1.0 + epsilon {
+                let enough = 1.0 + epsilon - margin;
+                certificate.certified =
+                    Some(bounds.factor_by_cells(&base, points, enough) * given);
+                certificate.weights = bounds.bounds.len();
+            }
             known.extend(points.iter().filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
             let front = Front { trace, certificate };
             let factor = front.factor();

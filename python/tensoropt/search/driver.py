@@ -26,7 +26,7 @@ from tensoropt.strategy import Strategy
 
 from .answers import Answers, solve_mesh
 from .settings import Settings
-from .skyline import covered_within, skyline
+from .skyline import covered_within, skyline, thinned
 from .strategies import StrategyBuilder
 
 __all__ = ["search"]
@@ -270,6 +270,8 @@ class _Search:
         # Rounded as it is reported: points that differ by less than a byte are one.
         whole = np.ceil(bound)
         chosen = allowed[skyline(time_s[allowed], whole[allowed])]
+        # Half of epsilon is spent on leaving out points that say next to nothing new.
+        chosen = chosen[thinned(time_s[chosen], whole[chosen], self.settings.epsilon / 2)]
 
         def build(index: int) -> Strategy:
             which, point = origins[chosen[index]]

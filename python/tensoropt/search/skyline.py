@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["covered_within", "skyline"]
+__all__ = ["covered_within", "skyline", "thinned"]
 
 
 def skyline(
@@ -71,3 +71,37 @@ def covered_within(
         ratio = np.maximum(by_time / t, by_memory / m)
         worst = max(worst, float(ratio.min()))
     return worst
+
+
+def thinned(
+    time: npt.NDArray[np.floating], memory: npt.NDArray[np.floating], tolerance: float
+) -> npt.NDArray[np.int64]:
+    """Indices of the fewest points of a staircase that cover all of it within `1 + tolerance`.
+
+    Parameters
+    ----------
+    time, memory : (n,) arrays
+        Ascending time, descending memory.
+    tolerance : float
+        0 keeps every point.
+
+    Returns
+    -------
+    (k,) int array
+
+    Examples
+    --------
+    >>> thinned(np.array([1.0, 1.05, 2.0]), np.array([3.0, 2.0, 1.0]), 0.1).tolist()
+    [1, 2]
+    """
+    kept: list[int] = []
+    first = 0
+    while first < len(time):
+        # The furthest point that still covers the first one left in time...
+        last = int(np.searchsorted(time, time[first] * (1.0 + tolerance), side="right")) - 1
+        kept.append(last)
+        # ... covers everything after it that is not much leaner.
+        first = last + 1
+        while first < len(time) and memory[last] <= memory[first] * (1.0 + tolerance):
+            first += 1
+    return np.array(kept, np.int64)
