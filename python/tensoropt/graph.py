@@ -361,7 +361,9 @@ def _validate(graph: Graph) -> None:
     if not graph.operators:
         raise GraphError(f"graph '{graph.name}' has no operators: import a model that computes")
     if graph.batch_size < 1:
-        raise GraphError(f"graph '{graph.name}': batch size {graph.batch_size}, expected at least 1")
+        raise GraphError(
+            f"graph '{graph.name}': batch size {graph.batch_size}, expected at least 1"
+        )
     for name, tensor in graph.tensors.items():
         if tensor.dtype not in DTYPE_BYTES:
             raise GraphError(
