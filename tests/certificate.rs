@@ -4,7 +4,7 @@ mod support;
 
 use support::{Rng, rows};
 use tensoropt::{
-    Aggregate, CostGraph, NodeId, Peak, SolveOptions, Solution, Status, Table, contract, solve,
+    Aggregate, CostGraph, NodeId, Peak, Solution, SolveOptions, Status, Table, contract, solve,
 };
 
 /// A cost table of anti-correlated objectives, so that frontiers are large.
@@ -37,9 +37,7 @@ fn graph(
     let mut rng = Rng::new(seed);
     let mut graph = CostGraph::new(aggregates).unwrap();
     let mut tables = |dims: &[u32], graph: &mut CostGraph| -> Vec<_> {
-        (0..layers)
-            .map(|_| graph.add_table(table(dims, aggregates, &mut rng)).unwrap())
-            .collect()
+        (0..layers).map(|_| graph.add_table(table(dims, aggregates, &mut rng)).unwrap()).collect()
     };
     let (own, edge) = (tables(&[k], &mut graph), tables(&[k, k], &mut graph));
     let ids: Vec<NodeId> =
@@ -59,9 +57,8 @@ fn graph(
 /// The least factor within which `points` cover `exact`.
 fn cover(exact: &[Vec<u64>], points: &[Vec<u64>]) -> f64 {
     let quotient = |a: u64, b: u64| if a <= b { 1.0 } else { a as f64 / b as f64 };
-    let over = |p: &[u64], q: &[u64]| {
-        p.iter().zip(q).map(|(&p, &q)| quotient(q, p)).fold(1.0, f64::max)
-    };
+    let over =
+        |p: &[u64], q: &[u64]| p.iter().zip(q).map(|(&p, &q)| quotient(q, p)).fold(1.0, f64::max);
     exact
         .iter()
         .map(|p| points.iter().map(|q| over(p, q)).fold(f64::INFINITY, f64::min))

@@ -170,9 +170,8 @@ impl<C: CostVector> Bounds<C> {
             .iter()
             .map(|(weights, _)| {
                 let part = |i: usize| weights[i] as f64 * corner.value[i] as f64;
-                let sum = |cap: bool| {
-                    (0..2).filter(|&i| corner.is_cap[i] == cap).map(part).sum::<f64>()
-                };
+                let sum =
+                    |cap: bool| (0..2).filter(|&i| corner.is_cap[i] == cap).map(part).sum::<f64>();
                 (1.0 / sum(false), sum(true))
             })
             .collect();

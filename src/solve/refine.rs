@@ -325,8 +325,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
                 }
             }
             let visited = self.engine.work.visited;
-            let Some(trace) = self.pass(&shown, Thinning { at_most, exact, budget: None })?
-            else {
+            let Some(trace) = self.pass(&shown, Thinning { at_most, exact, budget: None })? else {
                 break;
             };
             last = Some((self.engine.work.visited - visited + 1, size));
@@ -348,8 +347,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
             let mut certificate = Certificate { a_priori, certified: None, weights: 0 };
             if a_priori > 1.0 + epsilon {
                 let enough = 1.0 + epsilon - margin;
-                certificate.certified =
-                    Some(bounds.factor_by_cells(&base, points, enough) * given);
+                certificate.certified = Some(bounds.factor_by_cells(&base, points, enough) * given);
                 certificate.weights = bounds.bounds.len();
             }
             known.extend(points.iter().filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
