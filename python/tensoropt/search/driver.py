@@ -271,7 +271,14 @@ class _Search:
         whole = np.ceil(bound)
         chosen = allowed[skyline(time_s[allowed], whole[allowed])]
         # Half of epsilon is spent on leaving out points that say next to nothing new.
-        chosen = chosen[thinned(time_s[chosen], whole[chosen], self.settings.epsilon / 2)]
+        kept = set(thinned(time_s[chosen], whole[chosen], self.settings.epsilon / 2).tolist())
+        kept |= {0, len(chosen) - 1}
+        # What beats a named scheme stays, so that none is ever better than the result.
+        for scheme in (s for f in found for s in f.schemes):
+            within_time = int(np.searchsorted(time_s[chosen], scheme.time_s, side="right")) - 1
+            if within_time >= 0 and whole[chosen[within_time]] <= np.ceil(scheme.bound_bytes):
+                kept.add(within_time)
+        chosen = chosen[sorted(kept)]
 
         def build(index: int) -> Strategy:
             which, point = origins[chosen[index]]
