@@ -1,9 +1,9 @@
 """Time and memory of one assignment, added up number by number.
 
 The same contract as the search's tables, read by independent scalar code (``parts``): time is
-compute plus exposed communication; resident bytes are weights, gradients, optimizer state, buffers
-and what is saved for backward; transient bytes are the largest need of any one step; a recomputed
-block turns what it saves into a transient need. Nothing here goes through the search.
+compute plus exposed communication; resident bytes are weights, gradients, optimizer state, buffers,
+what is saved for backward and what waiting gradients take beyond that; transient bytes are the
+largest need of any one step; a recomputed block turns what it saves into a transient need. Nothing here goes through the search.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ class Evaluation:
     weight_bytes, gradient_bytes, optimizer_bytes, buffer_bytes : float
         Resident for the whole run.
     saved_bytes : float
-        Kept for backward, gathered weights that are kept included, outside recomputed blocks.
+        Kept for backward, gathered weights that are kept included, outside recomputed blocks; and
+        what gradients take beyond that (``held_bytes``).
+    held_bytes : float
+        Gradients take the place of what was kept for them, layout for layout. By how much those
+        that wait (:meth:`Keepers.waits`) are larger, outside recomputed blocks.
     transient_bytes : float
         The largest need of one step, with all that a recomputed block saves while it runs backward.
     """
@@ -86,6 +90,7 @@ class Evaluation:
     optimizer_bytes: float
     buffer_bytes: float
     saved_bytes: float
+    held_bytes: float
     transient_bytes: float
     parts: Parts = field(repr=False)
     assignment: Assignment = field(repr=False)
@@ -172,7 +177,8 @@ def evaluate(
         total.gradient,
         total.optimizer,
         total.buffers,
-        total.saved,
+        total.saved + total.held,
+        total.held,
         total.transient,
         model,
         assignment,
@@ -256,8 +262,10 @@ class Totals:
     optimizer: float = 0.0
     buffers: float = 0.0
     saved: float = 0.0
+    held: float = 0.0
+    """What waiting gradients take beyond what was saved."""
     dropped: float = 0.0
-    """Saved while a recomputed block runs backward."""
+    """Saved and held while a recomputed block runs backward."""
     transient: float = 0.0
 
     def add(self, other: Totals) -> None:
@@ -271,6 +279,7 @@ class Totals:
         self.optimizer += other.optimizer
         self.buffers += other.buffers
         self.saved += other.saved
+        self.held += other.held
         self.transient = max(self.transient, other.transient + other.dropped)
 
 
@@ -306,8 +315,11 @@ class _Sum:
         need = {p: part.working_bytes for p, part in operators.items()}
         for position, part in operators.items():
             self._add_operator(parts.graph.operators[position].name, part)
-        for link, conversion in conversion_parts(parts, assignment, operators, segment.links):
+        found = conversion_parts(parts, assignment, operators, segment.links)
+        for index, (link, conversion) in zip(segment.links, found, strict=True):
             self._add_conversion(link, conversion)
+            if parts.waits[index]:
+                self._hold(conversion.source_bytes - conversion.target_bytes)
         for name, reader, parameter in parameter_parts(
             parts, assignment, operators, segment.groups
         ):
@@ -391,6 +403,13 @@ class _Sum:
             if self.details is not None:
                 saved = self.details.saved
                 saved[subject] = saved.get(subject, 0.0) + nbytes
+
+    def _hold(self, nbytes: float) -> None:
+        """A gradient waits that grew by so much on its way to where it waits."""
+        if self.redo:
+            self.totals.dropped += max(nbytes, 0.0)
+        else:
+            self.totals.held += max(nbytes, 0.0)
 
     def _need(self, nbytes: float) -> None:
         self.totals.transient = max(self.totals.transient, nbytes)

@@ -1,4 +1,5 @@
-"""Facts about tensors that hold on every mesh: who keeps which, and which dims may be split."""
+"""Facts about tensors that hold on every mesh: who keeps which, whose gradients wait, which dims
+may be split."""
 
 from __future__ import annotations
 
@@ -36,6 +37,11 @@ class Keepers:
         self.graph = decisions.graph
         self.recomputable = recomputable
         self._readers, self._borders = _tensor_nodes(decisions)
+        self._producers = {
+            (int(c.target.key), c.operand): c
+            for c in decisions.links
+            if isinstance(c, Conversion) and c.target.kind == "operator"
+        }
 
     def of(self, link: Conversion) -> Keeping:
         """Who keeps the tensor of a conversion for the backward pass.
@@ -60,6 +66,39 @@ class Keepers:
         starts = border and any(Node("operator", p) in inside for p, _ in readers)
         by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
         return Keeping(by_producer, by_reader, view and not border)
+
+    def waits(self, link: Conversion) -> bool:
+        """Whether the gradient that a conversion brings back lies there while others are worked on.
+
+        Gradients take the place of what was kept for them, layout for layout. One that grows on its
+        way back needs memory beyond that, unless the operator that it is brought to is the next to
+        run and drops it. It waits where a tensor has several readers, from the last of them to the
+        first, and behind an operator that hands it on to several operands without having kept them,
+        an addition say.
+        """
+        tensor = self.graph.tensors[link.tensor]
+        if tensor.kind == "parameter" or not tensor.requires_grad:
+            return False
+        if link.source.kind == "operator":
+            return self._hands_on(int(link.source.key))
+        readers = [p for p, _ in self._readers[link.tensor]]
+        return len(set(readers)) > 1 and int(link.target.key) == max(readers)
+
+    def _hands_on(self, position: int) -> bool:
+        """Whether an operator's gradient lives on in gradients of operands that it did not keep."""
+        operands = self.graph.operands(self.graph.operators[position])
+        rule = self.decisions.rules[position]
+        if rule.alias:
+            origin = self._producers.get((position, 0))
+            if origin is None or origin.source.kind == "parameter":
+                return False
+            return origin.source.kind == "tensor" or self._hands_on(int(origin.source.key))
+        wanted = [
+            o
+            for o, tensor in enumerate(operands)
+            if tensor is not None and tensor.requires_grad and tensor.kind != "parameter"
+        ]
+        return len(wanted) > 1 and not set(wanted) <= set(rule.saved_inputs)
 
     def _keeps(self, position: int, operand: int) -> bool:
         """Whether an operator keeps an operand, itself or because a view of it is kept.

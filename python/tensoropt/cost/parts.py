@@ -53,6 +53,8 @@ class Parts:
     Attributes
     ----------
     links : list of Conversion
+    waits : list of bool
+        For every link, whether gradients that it brings back lie there while others are worked on.
     segments : tuple of Segment
         The repeated blocks in order, then what is outside.
     kept : dict
@@ -87,12 +89,16 @@ class Parts:
             )
             for link in self.links
         ]
+        self.waits = [self.keepers.waits(link) for link in self.links]
         self.segments = segments(
             decisions,
             self.links,
             Keys(
                 self.key_of_operator,
-                [(k, self.is_inner(c)) for k, c in zip(self._link_keys, self.links, strict=True)],
+                [
+                    (k, self.is_inner(c), waits)
+                    for k, c, waits in zip(self._link_keys, self.links, self.waits, strict=True)
+                ],
                 self._tensor_key,
                 self._number,
             ),

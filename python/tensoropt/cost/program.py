@@ -370,6 +370,9 @@ class _Walk:
             source = self.results[int(link.source.key), link.output]
         elif link.source.kind == "tensor":
             source = self.nodes[link.tensor]
+            if phase == "recompute" and link.source not in self.parts.decisions.block_of:
+                # What a block starts from is gathered once more if only its shard was kept.
+                source = self._saved(source)
         if part.same:
             return source
         sizes = (part.source_bytes, part.target_bytes)

@@ -21,7 +21,7 @@ from tensoropt.sharding.layouts import STATE_RP, STATE_RR, state_shard
 
 from .conversions import Saving, conversion_terms, dims_used
 from .model import CostModel
-from .operators import OperatorTerms, operator_terms
+from .operators import OperatorTerms, local_bytes, operator_terms
 from .storage import Scheme, schemes, storage_terms
 
 __all__ = [
@@ -41,7 +41,7 @@ IntArray = npt.NDArray[np.int64]
 COLUMNS = 5
 TIME, RECOMPUTE_TIME, RESIDENT, SAVED, TRANSIENT = range(COLUMNS)
 """Columns of a table: seconds, further seconds if the block is recomputed, bytes that stay, bytes
-kept for backward (transient if the block is recomputed), bytes while it runs (a maximum)."""
+kept for backward or held by gradients (transient if the block is recomputed), bytes while it runs (a maximum)."""
 
 
 def shared_states(
@@ -125,6 +125,10 @@ class Tables:
         self._terms: dict[Hashable, Terms] = {}
         self._saved: dict[tuple[int, int], bool] = {}
         self._readers = self._readers_of_tensors()
+        self._nodes = frozenset(decisions.nodes)
+        self._producers = {
+            name: p for p in decisions.rules for name in self.graph.operators[p].outputs
+        }
         self._borders = _borders(decisions)
         self._dims = self._dims_of_shared()
 
@@ -218,6 +222,7 @@ class Tables:
             self._end_key(link.target, link.operand, "in"),
             self._tensor_signature(link.tensor),
             self.saving(link),
+            self.waits(link),
             link.target in self.decisions.block_of or link.target.kind == "operator",
         )
         return self._cached(key, self._conversion, link)
@@ -243,6 +248,36 @@ class Tables:
         starts = border and any(Node("operator", p) in inside for p, _ in readers)
         by_reader |= starts and self.recomputable
         return Saving(by_producer, by_reader, self._is_view(position) and not border)
+
+    def waits(self, link: Conversion) -> bool:
+        """Whether a gradient, once it came back over a conversion, waits beside other operators.
+
+        It waits for those of other readers, if its reader is the last of several; or its producer
+        makes gradients of several operands of it, of which one waits while the other's branch runs
+        backward, and which do not replace those operands since they were not saved.
+        """
+        tensor = self.graph.tensors[link.tensor]
+        if not tensor.requires_grad or tensor.kind == "parameter":
+            return False
+        if link.source.kind == "tensor":
+            positions = {p for p, _ in self._readers[link.tensor]}
+            return len(positions) > 1 and link.target == Node("operator", max(positions))
+        position = int(link.source.key)
+        while self.decisions.rules[position].alias:
+            name = self.graph.operators[position].inputs[0]
+            if self.graph.tensors[name].kind != "activation" or name not in self._producers:
+                return False
+            if Node("tensor", name) in self._nodes:
+                return True
+            position = self._producers[name]
+        operator = self.graph.operators[position]
+        branches = [
+            operand
+            for operand, read in enumerate(self.graph.operands(operator))
+            if read is not None and read.requires_grad and read.kind != "parameter"
+        ]
+        saved = self.decisions.rules[position].saved_inputs
+        return len(branches) >= 2 and any(operand not in saved for operand in branches)
 
     def _cached(self, key: Hashable, build: object, item: object) -> Terms:
         found = self._terms.get(key)
@@ -365,12 +400,19 @@ class Tables:
             keep[..., RECOMPUTE_TIME] = m * again
         column = SAVED if inner else RESIDENT
         keep[..., column] = terms.saved_bytes
+        grown = np.zeros(terms.forward_s.shape)
+        if self.waits(link):
+            # Gradients replace what was saved for them, layout for layout; this one is larger.
+            here, there = (local_bytes(self.model, tensor, states) for states in (source, target))
+            grown = np.maximum(here[:, None] - there[None, :], 0.0)
+        keep[..., SAVED] += grown
         keep[..., TRANSIENT] = terms.transient_bytes
         if not terms.regather.any():
             return keep[None]
         again = keep.copy()
         again[..., TIME] = np.where(terms.regather, keep[..., TIME] + m * terms.forward_s, np.inf)
         again[..., column] = terms.regather_saved_bytes
+        again[..., SAVED] += grown if inner else 0.0
         again[..., TRANSIENT] = terms.regather_transient_bytes
         return np.stack([keep, again])
 
