@@ -231,7 +231,8 @@ def lowest(time_s: FloatArray, peak: FloatArray) -> tuple[FloatArray, FloatArray
 def truth(build: Callable[[], Graph], counts: tuple[int, ...], recompute: str) -> Staircase:
     """The frontier by looking at every strategy of every number of micro-batches."""
     graph = build()
-    time_s, peak = np.zeros(0), np.zeros(0)
+    time_s: FloatArray = np.zeros(0)
+    peak: FloatArray = np.zeros(0)
     tables_used = total = 0
     for count in counts:
         (mesh,) = CLUSTER.meshes(1)
