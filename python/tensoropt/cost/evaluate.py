@@ -318,6 +318,10 @@ class _Sum:
         found = conversion_parts(parts, assignment, operators, segment.links)
         for index, (link, conversion) in zip(segment.links, found, strict=True):
             self._add_conversion(link, conversion)
+            if conversion.regathered and link.target.kind == "operator":
+                # Beside the gradient of the operand, which took the place of what was kept.
+                reading = operators[int(link.target.key)].working_bytes
+                self._need(conversion.target_bytes + reading)
             if parts.waits[index]:
                 self._hold(conversion.source_bytes - conversion.target_bytes)
         for name, reader, parameter in parameter_parts(

@@ -67,6 +67,15 @@ class Keepers:
         by_reader = (starts and self.recomputable) or any(self._keeps(p, o) for p, o in readers)
         return Keeping(by_producer, by_reader, view and not border)
 
+    def stays_whole(self, link: Conversion) -> bool:
+        """Whether what is gathered again counts like what is kept.
+
+        It does at the border of a block that may be recomputed: gathered before the block runs
+        forward once more, it lies there until the block has run backward. All borders are alike,
+        also one from which no block starts.
+        """
+        return self.recomputable and link.target in self._borders
+
     def waits(self, link: Conversion) -> bool:
         """Whether the gradient that a conversion brings back lies there while others are worked on.
 

@@ -84,6 +84,7 @@ class Parts:
                     self._tensor_key(link.tensor),
                     self._dims.of(link),
                     self.keepers.of(link),
+                    self.keepers.stays_whole(link),
                     link.source.kind,
                 )
             )
@@ -264,6 +265,8 @@ class Parts:
             saved += here
         if keeping.reader and not same and not regathered:
             saved += there
+        if regathered and self.keepers.stays_whole(link):
+            saved = there
         need = 0.0 if same else here + beside * (2.0 if regathered else 1.0)
         return ConversionPart(
             tuple(forward),

@@ -223,6 +223,7 @@ class Tables:
             self._tensor_signature(link.tensor),
             self.saving(link),
             self.waits(link),
+            self._stays_whole(link),
             link.target in self.decisions.block_of or link.target.kind == "operator",
         )
         return self._cached(key, self._conversion, link)
@@ -248,6 +249,10 @@ class Tables:
         starts = border and any(Node("operator", p) in inside for p, _ in readers)
         by_reader |= starts and self.recomputable
         return Saving(by_producer, by_reader, self._is_view(position) and not border)
+
+    def _stays_whole(self, link: Conversion) -> bool:
+        """Whether gathering again saves nothing: it is done before a whole block, and for it."""
+        return self.recomputable and self._is_border(link.target)
 
     def waits(self, link: Conversion) -> bool:
         """Whether a gradient, once it came back over a conversion, waits beside other operators.
@@ -400,20 +405,25 @@ class Tables:
             keep[..., RECOMPUTE_TIME] = m * again
         column = SAVED if inner else RESIDENT
         keep[..., column] = terms.saved_bytes
-        grown = np.zeros(terms.forward_s.shape)
-        if self.waits(link):
-            # Gradients replace what was saved for them, layout for layout; this one is larger.
-            here, there = (local_bytes(self.model, tensor, states) for states in (source, target))
-            grown = np.maximum(here[:, None] - there[None, :], 0.0)
+        here = local_bytes(self.model, tensor, source)[:, None]
+        there = local_bytes(self.model, tensor, target)[None, :]
+        # Gradients replace what was saved for them, layout for layout; a larger one takes more.
+        grown = np.maximum(here - there, 0.0) if self.waits(link) else np.zeros_like(here - there)
         keep[..., SAVED] += grown
         keep[..., TRANSIENT] = terms.transient_bytes
         if not terms.regather.any():
             return keep[None]
         again = keep.copy()
         again[..., TIME] = np.where(terms.regather, keep[..., TIME] + m * terms.forward_s, np.inf)
-        again[..., column] = terms.regather_saved_bytes
+        # What a recomputed block starts from lies there whole while that block runs backward.
+        whole = self._stays_whole(link)
+        again[..., column] = there if whole else terms.regather_saved_bytes
         again[..., SAVED] += grown if inner else 0.0
         again[..., TRANSIENT] = terms.regather_transient_bytes
+        if link.target.kind == "operator":
+            # Its reader holds what was gathered again beside the gradient of it.
+            working = self.terms_of_operator(int(link.target.key)).working_bytes
+            again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], there + working[None, :])
         return np.stack([keep, again])
 
     # States at the ends of links.
