@@ -3,7 +3,8 @@
 The same contract as the search's tables, read by independent scalar code (``parts``): time is
 compute plus exposed communication; resident bytes are weights, gradients, optimizer state, buffers,
 what is saved for backward and what waiting gradients take beyond that; transient bytes are the
-largest need of any one step; a recomputed block turns what it saves into a transient need. Nothing here goes through the search.
+largest need of any one step; a recomputed block turns what it saves into a transient need. Nothing
+here goes through the search.
 """
 
 from __future__ import annotations
@@ -318,10 +319,14 @@ class _Sum:
         found = conversion_parts(parts, assignment, operators, segment.links)
         for index, (link, conversion) in zip(segment.links, found, strict=True):
             self._add_conversion(link, conversion)
-            if conversion.regathered and link.target.kind == "operator":
-                # Beside the gradient of the operand, which took the place of what was kept.
-                reading = operators[int(link.target.key)].working_bytes
-                self._need(conversion.target_bytes + reading)
+            if link.target.kind == "operator":
+                by = operators[int(link.target.key)]
+                if link.source.kind == "tensor":
+                    state = assignment.tensors[link.tensor]
+                    self._need(parts.reading_bytes(index, state, by))
+                if conversion.regathered:
+                    # Beside the gradient of the operand, which took the place of what was kept.
+                    self._need(conversion.target_bytes + by.working_bytes)
             if parts.waits[index]:
                 self._hold(conversion.source_bytes - conversion.target_bytes)
         for name, reader, parameter in parameter_parts(

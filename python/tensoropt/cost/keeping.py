@@ -1,5 +1,7 @@
-"""Facts about tensors that hold on every mesh: who keeps which, whose gradients wait, which dims
-may be split."""
+"""Facts about tensors that hold on every mesh.
+
+Who keeps which for the backward pass, whose gradients wait, and which dims may be split.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,32 @@ class Keepers:
 
         It does at the border of a block that may be recomputed: gathered before the block runs
         forward once more, it lies there until the block has run backward. All borders are alike,
-        also one from which no block starts.
+        also one from which no block starts. And it does where others run between its readers.
         """
-        return self.recomputable and link.target in self._borders
+        if link.target.kind != "tensor":
+            return False
+        if self.recomputable and link.target in self._borders:
+            return True
+        readers = {p for p, _ in self._readers[link.tensor]}
+        rules = self.decisions.rules
+        between = range(min(readers) + 1, max(readers))
+        return any(p in rules and not rules[p].alias and p not in readers for p in between)
+
+    def beside(self, link: Conversion) -> tuple[bool, bool]:
+        """Whether more of a tensor lies there while one of its readers runs backward.
+
+        Returns
+        -------
+        tuple of bool
+            The gradient so far, made by later readers; and, where not all axes shard the tensor,
+            perhaps the tensor, gathered again.
+        """
+        tensor = self.graph.tensors[link.tensor]
+        if link.source.kind != "tensor" or not tensor.requires_grad:
+            return False, False
+        reader = int(link.target.key)
+        later = reader < max(p for p, _ in self._readers[link.tensor])
+        return later, self._keeps(reader, link.operand)
 
     def waits(self, link: Conversion) -> bool:
         """Whether the gradient that a conversion brings back lies there while others are worked on.

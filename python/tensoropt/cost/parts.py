@@ -91,14 +91,17 @@ class Parts:
             for link in self.links
         ]
         self.waits = [self.keepers.waits(link) for link in self.links]
+        self._beside = [self.keepers.beside(link) for link in self.links]
         self.segments = segments(
             decisions,
             self.links,
             Keys(
                 self.key_of_operator,
                 [
-                    (k, self.is_inner(c), waits)
-                    for k, c, waits in zip(self._link_keys, self.links, self.waits, strict=True)
+                    (key, self.is_inner(link), *rest)
+                    for key, link, *rest in zip(
+                        self._link_keys, self.links, self.waits, self._beside, strict=True
+                    )
                 ],
                 self._tensor_key,
                 self._number,
@@ -301,6 +304,26 @@ class Parts:
             if step.kind not in ("slice", "to_partial"):
                 moves.append(self.move(step.kind, step.axis, step.nbytes, after))
         return moves, beside
+
+    def reading_bytes(self, index: int, source: State, reader: OperatorPart) -> float:
+        """What an operator needs that shares an operand with others, or gathers it again.
+
+        Parameters
+        ----------
+        index : int
+            Position in :attr:`links`, of a link to an operator.
+        source : tuple of int
+            State digits of the operand where it comes from.
+        reader : OperatorPart
+        """
+        link = self.links[index]
+        beside = sum(reader.result_bytes) + reader.operand_bytes[link.operand]
+        need = max(reader.working_bytes, beside)
+        whole = self.local_bytes(self.graph.tensors[link.tensor], source)
+        summed, again = self._beside[index]
+        sizes = zip(source, self.model.mesh_shape, strict=True)
+        again &= any(digit < 3 for digit, size in sizes if size > 1)
+        return need + whole * (summed + again)
 
     # Parameters.
 

@@ -41,7 +41,8 @@ IntArray = npt.NDArray[np.int64]
 COLUMNS = 5
 TIME, RECOMPUTE_TIME, RESIDENT, SAVED, TRANSIENT = range(COLUMNS)
 """Columns of a table: seconds, further seconds if the block is recomputed, bytes that stay, bytes
-kept for backward or held by gradients (transient if the block is recomputed), bytes while it runs (a maximum)."""
+kept for backward or held by gradients (transient if the block is recomputed), bytes while it runs
+(a maximum)."""
 
 
 def shared_states(
@@ -224,6 +225,7 @@ class Tables:
             self.saving(link),
             self.waits(link),
             self._stays_whole(link),
+            self._lies_beside(link),
             link.target in self.decisions.block_of or link.target.kind == "operator",
         )
         return self._cached(key, self._conversion, link)
@@ -251,8 +253,30 @@ class Tables:
         return Saving(by_producer, by_reader, self._is_view(position) and not border)
 
     def _stays_whole(self, link: Conversion) -> bool:
-        """Whether gathering again saves nothing: it is done before a whole block, and for it."""
-        return self.recomputable and self._is_border(link.target)
+        """Whether gathering again saves nothing: it is done early, others run before the last use.
+
+        What a block starts from is gathered before all of it is recomputed.
+        """
+        if link.target.kind != "tensor":
+            return False
+        positions = sorted(p for p, _ in self._readers[link.tensor])
+        others = set(range(positions[0], positions[-1])).intersection(self.decisions.rules)
+        others -= {p for p in others if self.decisions.rules[p].alias}
+        return bool(others.difference(positions)) or (
+            self.recomputable and self._is_border(link.target)
+        )
+
+    def _lies_beside(self, link: Conversion) -> tuple[bool, bool]:
+        """Of a tensor with a node of its own, what lies there while a reader runs backward.
+
+        Its gradient, begun by readers behind this one; and, should it be gathered again for this
+        one, the tensor itself.
+        """
+        if link.source.kind != "tensor" or not self.graph.tensors[link.tensor].requires_grad:
+            return False, False
+        position = int(link.target.key)
+        begun = any(p > position for p, _ in self._readers[link.tensor])
+        return begun, self._saves(position, link.operand)
 
     def waits(self, link: Conversion) -> bool:
         """Whether a gradient, once it came back over a conversion, waits beside other operators.
@@ -411,6 +435,9 @@ class Tables:
         grown = np.maximum(here - there, 0.0) if self.waits(link) else np.zeros_like(here - there)
         keep[..., SAVED] += grown
         keep[..., TRANSIENT] = terms.transient_bytes
+        if link.source.kind == "tensor":
+            reading = self._reading(link, source, target)
+            keep[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], reading)
         if not terms.regather.any():
             return keep[None]
         again = keep.copy()
@@ -419,12 +446,28 @@ class Tables:
         whole = self._stays_whole(link)
         again[..., column] = there if whole else terms.regather_saved_bytes
         again[..., SAVED] += grown if inner else 0.0
-        again[..., TRANSIENT] = terms.regather_transient_bytes
+        again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], terms.regather_transient_bytes)
         if link.target.kind == "operator":
             # Its reader holds what was gathered again beside the gradient of it.
             working = self.terms_of_operator(int(link.target.key)).working_bytes
             again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], there + working[None, :])
         return np.stack([keep, again])
+
+    def _reading(self, link: Conversion, source: IntArray, target: IntArray) -> FloatArray:
+        """What a reader of a shared tensor needs, with what else there is of that tensor."""
+        position = int(link.target.key)
+        tensor = self.graph.tensors[link.tensor]
+        configs = self.configurations(position)
+        results = self.graph.results(self.graph.operators[position])
+        own = local_bytes(self.model, tensor, target)
+        for result, states in zip(results, configs.output_states, strict=True):
+            own = own + local_bytes(self.model, result, states)
+        own = np.maximum(own, self.terms_of_operator(position).working_bytes)
+        whole = local_bytes(self.model, tensor, source)
+        begun, again = self._lies_beside(link)
+        divided = [a for a, size in enumerate(self.model.mesh_shape) if size > 1]
+        gathered = np.any(source[:, divided] < 3, axis=1) if again else False
+        return np.asarray(own[None, :] + (whole * begun + whole * gathered)[:, None])
 
     # States at the ends of links.
 
