@@ -1,6 +1,7 @@
 """The command line: ``tensoropt search``, ``pick``, ``show``, ``sweep`` and ``devices``.
 
-Exit codes: 0 done; 1 nothing satisfies the limits given; 2 wrong usage or input; 130 interrupted.
+Exit codes: 0 done; 1 nothing satisfies the limits given; 2 wrong usage or input; 70 a bug of ours;
+130 interrupted.
 Results go to standard output; errors, one line each, and progress go to standard error.
 """
 
@@ -16,7 +17,7 @@ from .arguments import build_parser
 
 __all__ = ["main"]
 
-DONE, INFEASIBLE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, INFEASIBLE, BAD_INPUT, INTERNAL, INTERRUPTED = 0, 1, 2, 70, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         return _complain(_text(error), BAD_INPUT)
+    except Exception as error:  # whatever it is, one line says more to a user than fifty
+        if options.debug:
+            raise
+        return _complain(
+            f"internal error, {type(error).__name__}: {error}; add --debug to see where, and "
+            "please report it",
+            INTERNAL,
+        )
 
 
 def _run(command: str, options: object) -> int:
@@ -71,6 +80,8 @@ def _text(error: Exception) -> str:
         return f"no such file or directory: '{os.fspath(error.filename)}'"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"cannot use '{os.fspath(error.filename)}': {error.strerror.lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
     return str(error)
 
 

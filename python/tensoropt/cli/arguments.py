@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 __all__ = ["build_parser"]
 
 Value = TypeVar("Value")
 
+LARGEST = 2**31 - 1
+"""Sizes and counts beyond this are slips of the pen, and overflow where sizes are multiplied."""
+
+MOST_THREADS = 1024
+
 
 class Parser(argparse.ArgumentParser):
     """Reports wrong usage in one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Values such as -5GB are refused for what they are, not taken for unknown options.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with code 2."""
@@ -37,7 +48,7 @@ def build_parser() -> Parser:
         description="Find the exact Pareto frontier, time against memory, of strategies for "
         "training a neural network on many devices.",
         epilog="exit codes: 0 done, 1 nothing satisfies the limits, 2 wrong usage or input, "
-        "130 interrupted",
+        "70 internal error, 130 interrupted",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     parser.set_defaults(command=None, debug=False)
@@ -111,11 +122,17 @@ def _show(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument("frontier", metavar="FILE", help="saved frontier or saved strategy")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--point", type=int, metavar="N", help="explain point N (0 is the fastest, -1 the leanest)"
+        "--point",
+        type=_integer,
+        metavar="N",
+        help="explain point N (0 is the fastest, -1 the leanest)",
     )
     which.add_argument("--scheme", metavar="NAME", help="explain a named scheme")
     parser.add_argument(
-        "--against", type=int, metavar="N", help="say how that strategy differs from point N"
+        "--against",
+        type=_integer,
+        metavar="N",
+        help="say how that strategy differs from point N",
     )
     parser.add_argument("--plot", metavar="PATH", help="draw the frontier: .png, .svg or .pdf")
     parser.add_argument("--output", metavar="PATH", help="save the strategy as JSON")
@@ -205,7 +222,7 @@ def _space(parser: Parser) -> None:
     )
     group.add_argument("--max-axes", type=_positive, metavar="N", help="most axes of a mesh")
     group.add_argument(
-        "--threads", type=_positive, metavar="N", help="default: all cores; results are the same"
+        "--threads", type=_threads, metavar="N", help="default: all cores; results are the same"
     )
 
 
@@ -233,8 +250,17 @@ def _read(
     raise argparse.ArgumentTypeError(f"'{text}' is not {expected}")
 
 
+def _integer(text: str) -> int:
+    return _read(text, int, lambda n: True, "an integer")
+
+
 def _positive(text: str) -> int:
-    return _read(text, int, lambda n: n >= 1, "an integer of at least 1")
+    return _read(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST}")
+
+
+def _threads(text: str) -> int:
+    expected = f"an integer from 1 to {MOST_THREADS}"
+    return _read(text, int, lambda n: 1 <= n <= MOST_THREADS, expected)
 
 
 def _rows_count(text: str) -> int:
@@ -263,7 +289,12 @@ def _dim(text: str) -> tuple[str, int]:
         name, _, size = text.rpartition("=")
         return name, int(size)
 
-    return _read(text, read, lambda d: d[0] != "" and d[1] >= 1, "NAME=SIZE, e.g. sequence=512")
+    return _read(
+        text,
+        read,
+        lambda d: d[0] != "" and 1 <= d[1] <= LARGEST,
+        "NAME=SIZE, e.g. sequence=512",
+    )
 
 
 def _memory(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -24,31 +25,37 @@ __all__ = ["devices", "examples", "pick", "search", "show", "sweep"]
 def search(options: Namespace) -> int:
     """Search the frontier of a model on a cluster."""
     cluster = _cluster(options.cluster)
-    _writable(options.output, options.plot)
     plot = None if options.no_plot else options.plot or _beside(options.output)
+    _writable({"--output": options.output, "--plot": plot}, inputs=[options.model, options.cluster])
+    unsaved: OSError | None = None
+    drawn = False
     with Progress() as progress:
         progress("importing the model", 0.0)
         graph = load_model(options)
         from tensoropt.search import search as find
 
         frontier = find(graph, cluster, progress=progress, **_space(options))
-        frontier.save(options.output, lambda done: progress("saving the frontier", done))
-        drawn = _draw(frontier, plot, required=options.plot is not None)
+        try:
+            frontier.save(options.output, lambda done: progress("saving the frontier", done))
+            drawn = _draw(frontier, plot, required=options.plot is not None)
+        except OSError as error:  # what took long to find is shown all the same
+            unsaved = error
     if options.json:
         document = _frontier_record(frontier, options.points)
         document |= {"output": options.output, "plot": plot if drawn else None}
         _print_json(document)
-        return 0
-    print(_heading(frontier))
-    print(frontier.table(_rows(options.points, len(frontier))))
-    print()
-    print(_closing(frontier))
-    print(f"Saved to {options.output}" + (f", drawn in {plot}." if drawn else "."))
+    else:
+        _print_frontier(frontier, options.points)
+    if unsaved is not None:
+        raise unsaved
+    if not options.json:
+        print(f"Saved to {options.output}" + (f", drawn in {plot}." if drawn else "."))
     return 0
 
 
 def pick(options: Namespace) -> int:
     """Pick a strategy from a saved frontier."""
+    _writable({"--output": options.output}, inputs=[options.frontier])
     frontier = _load_frontier(options.frontier)
     if options.time is not None:
         index = frontier.leanest_index(options.time)
@@ -71,6 +78,7 @@ def show(options: Namespace) -> int:
     """Show a saved frontier, or explain one strategy."""
     from tensoropt.frontier.file import FORMAT
 
+    _writable({"--output": options.output, "--plot": options.plot}, inputs=[options.frontier])
     if _format_of(options.frontier) != FORMAT:
         return _show_strategy(options)
     frontier = _load_frontier(options.frontier)
@@ -82,11 +90,9 @@ def show(options: Namespace) -> int:
             raise ProblemError("--output saves one strategy: name it with --point or --scheme")
         if options.json:
             _print_json(_frontier_record(frontier, options.points))
-            return 0
-        print(_heading(frontier))
-        print(frontier.table(_rows(options.points, len(frontier))))
-        print()
-        print(_closing(frontier))
+        else:
+            _print_frontier(frontier, options.points)
+            _print_written(options)
         return 0
     if options.output:
         strategy.save(options.output)
@@ -94,8 +100,10 @@ def show(options: Namespace) -> int:
         _print_json(_strategy_record(frontier, strategy, index))
     elif options.against is not None:
         print(_point(frontier, options.against).diff(strategy))
+        _print_written(options)
     else:
         _print_strategy(frontier, strategy)
+        _print_written(options)
     return 0
 
 
@@ -103,7 +111,8 @@ def sweep(options: Namespace) -> int:
     """Compare numbers of devices."""
     if options.output and not options.fewest:
         raise ProblemError("--output saves the strategy of --fewest: add --fewest, or leave it out")
-    _writable(options.output, options.plot)
+    _writable({"--output": options.output, "--plot": options.plot}, inputs=[options.model])
+    _one_device(options.device)
     with Progress() as progress:
         progress("importing the model", 0.0)
         graph = load_model(options)
@@ -185,21 +194,70 @@ def _space(options: Namespace) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _beside(output: str) -> str:
+def _one_device(name: str) -> None:
+    """Refuse a cluster where a device is wanted: its count would multiply with every other."""
+    from tensoropt.cluster import Device
+
+    count, _, device = name.partition("x")
+    if count.strip().isdigit():
+        raise ProblemError(
+            f"--device is '{name}', expected one device without a count, e.g. "
+            f"--device {device or 'A100-SXM-80GB'} --counts {count.strip()}"
+        )
+    Device.named(name)
+
+
+def _beside(output: str) -> str | None:
     path = Path(output)
+    if path.exists() and not path.is_file():  # beside /dev/null or a pipe nobody looks
+        return None
     stem = path.with_suffix("") if path.suffix == ".gz" else path
     return str(stem.with_suffix(".png"))
 
 
-def _writable(*paths: str | None) -> None:
-    """Refuse, before a long search, names that could not be written after it."""
-    for path in paths:
+def _writable(outputs: dict[str, str | None], inputs: list[str | None]) -> None:
+    """Refuse, before any work, names that could not be written after it, or had better not be.
+
+    Parameters
+    ----------
+    outputs : dict of str to str or None
+        Files to be written, by the option that names each.
+    inputs : list of str or None
+        Files that are read, and that nobody means to lose.
+    """
+    taken = {_identity(path): path for path in inputs if path and Path(path).is_file()}
+    for option, path in outputs.items():
         if path is None:
             continue
+        if not path:
+            raise ProblemError(f"{option} is empty, expected the name of a file")
         if Path(path).is_dir():
             raise IsADirectoryError(21, "is a directory, expected a file name", path)
-        if not Path(path).parent.is_dir():
-            raise FileNotFoundError(2, "no such directory", str(Path(path).parent))
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(2, "no such directory", str(folder))
+        if not os.access(path if _is_special(path) else folder, os.W_OK):
+            raise PermissionError(13, "permission denied, choose another place", path)
+        if option == "--plot":
+            from tensoropt.reporting.plots import check_picture
+
+            check_picture(path)
+        if not _is_special(path):
+            if _identity(path) in taken:
+                raise ProblemError(
+                    f"{option} '{path}' would overwrite '{taken[_identity(path)]}': "
+                    "choose another name"
+                )
+            taken[_identity(path)] = path
+
+
+def _identity(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _is_special(path: str) -> bool:
+    """Whether it is there and no regular file: a pipe or a device, which is written to in place."""
+    return Path(path).exists() and not Path(path).is_file()
 
 
 def _load_frontier(path: str) -> Frontier:
@@ -231,6 +289,7 @@ def _show_strategy(options: Namespace) -> int:
         _print_json(strategy.to_dict())
     else:
         print(strategy.explain())
+        _print_written(options)
     return 0
 
 
@@ -257,15 +316,17 @@ def _scheme(frontier: Frontier, name: str) -> Strategy:
     from difflib import get_close_matches
 
     known = {scheme.scheme.lower(): scheme for scheme in frontier.schemes}
-    close = get_close_matches(name.lower(), known, n=1, cutoff=0.0)
-    starting = [s for text, s in known.items() if text.startswith(name.lower())]
-    if name.lower() in known:
-        return known[name.lower()]
+    wanted = name.strip().lower()
+    starting = [scheme for text, scheme in known.items() if wanted and text.startswith(wanted)]
+    if wanted in known:
+        return known[wanted]
     if len(starting) == 1:
         return starting[0]
-    names = ", ".join(scheme.scheme for scheme in frontier.schemes) or "none"
-    hint = f", did you mean '{known[close[0]].scheme}'?" if close else ""
-    raise ProblemError(f"no scheme '{name}'{hint} The frontier has: {names}")
+    close = [] if starting else get_close_matches(wanted, known, n=1)
+    names = ", ".join(scheme.scheme for scheme in starting or frontier.schemes) or "none"
+    hint = f", did you mean '{known[close[0]].scheme}'?" if close else ";"
+    which = "those that start so are" if starting else "the frontier has"
+    raise ProblemError(f"no scheme '{name}'{hint} {which}: {names}")
 
 
 # ---------------------------------------------------------------------------- output
@@ -286,6 +347,22 @@ def _draw(frontier: Frontier, path: str | None, *, required: bool) -> bool:
 
 def _rows(points: int, count: int) -> int:
     return points or count
+
+
+def _print_frontier(frontier: Frontier, points: int) -> None:
+    print(_heading(frontier))
+    print(frontier.table(_rows(points, len(frontier))))
+    print()
+    print(_closing(frontier))
+
+
+def _print_written(options: Namespace) -> None:
+    """Say which files `show` has written."""
+    written = [f"saved to {options.output}"] if options.output else []
+    written += [f"drawn in {options.plot}"] if options.plot else []
+    if written:
+        text = ", ".join(written)
+        print(f"\n{text[0].upper()}{text[1:]}.")
 
 
 def _heading(frontier: Frontier) -> str:

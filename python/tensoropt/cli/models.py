@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,11 +51,37 @@ def load_model(options: Namespace) -> Graph:
             )
         from tensoropt.importing.huggingface import import_huggingface
 
-        return import_huggingface(path, **sizes)
+        with warnings.catch_warnings():
+            # What torch warns of while it traces is no news to whoever reads our result.
+            warnings.simplefilter("default" if options.debug else "ignore")
+            return import_huggingface(path, **sizes)
     from tensoropt.importing.onnx import import_onnx
 
-    dims = dict(options.dim)
-    return import_onnx(path, **sizes, dims=dims, loss=options.loss)
+    graph = import_onnx(path, **sizes, dims=_dims(options.dim), loss=options.loss)
+    _check_sequence(graph, options.seq)
+    return graph
+
+
+def _dims(given: list[tuple[str, int]]) -> dict[str, int]:
+    """Return the sizes of symbolic dims, each of which may be given once."""
+    dims: dict[str, int] = {}
+    for name, size in given:
+        if dims.setdefault(name, size) != size:
+            raise ImportModelError(
+                f"--dim {name} is given as {dims[name]} and as {size}: leave one of them out"
+            )
+    return dims
+
+
+def _check_sequence(graph: Graph, tokens: int | None) -> None:
+    """Refuse a number of tokens that no input has: throughput would be reported in it."""
+    inputs = [t for t in graph.tensors.values() if t.kind == "input"]
+    if tokens is not None and not any(tokens in t.shape[1:] for t in inputs):
+        shapes = ", ".join(f"'{t.name}' {list(t.shape)}" for t in inputs) or "none"
+        raise ImportModelError(
+            f"--seq {tokens} is no dim of an input of '{graph.name}': leave it out, or give the "
+            f"symbolic dim by --dim NAME={tokens}; inputs: {shapes}"
+        )
 
 
 def _refuse_onnx_options(options: Namespace, what: str) -> None:

@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 from tensoropt.cluster import Cluster
 from tensoropt.errors import InfeasibleError, MissingExtraError, ProblemError
-from tensoropt.reporting.units import format_bytes, format_seconds
+from tensoropt.reporting.units import (
+    format_bytes,
+    format_bytes_apart,
+    format_seconds,
+    format_seconds_apart,
+)
 from tensoropt.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -223,10 +228,8 @@ class Frontier(Sequence[Strategy]):
             raise ProblemError(f"memory_bytes is {memory_bytes!r}, expected more than zero")
         index = _first_within(self.costs.device_bytes, cap)
         if index is None:
-            limit = format_bytes(cap)
-            if memory_bytes is None:
-                limit = f"{limit} of one {self.cluster.device.name}"
-            raise self._too_large(limit)
+            of_device = f" of one {self.cluster.device.name}" if memory_bytes is None else ""
+            raise self._too_large(cap, of_device)
         return index
 
     def leanest(self, time_s: float | None = None) -> Strategy:
@@ -256,9 +259,10 @@ class Frontier(Sequence[Strategy]):
         count = int(np.searchsorted(self.costs.time_s, cap, side="right"))
         if count == 0:
             least = float(self.costs.time_s[0])
+            limit, fastest = format_seconds_apart(cap, least)
             raise InfeasibleError(
                 f"no strategy of {self.model} on {self.cluster.name} takes at most "
-                f"{format_seconds(cap)}: the fastest takes {format_seconds(least)} with "
+                f"{limit}: the fastest takes {fastest} with "
                 f"{format_bytes(self.costs.device_bytes[0])} a device; use more devices, a smaller "
                 "batch, or allow more time",
                 least,
@@ -374,7 +378,7 @@ class Frontier(Sequence[Strategy]):
 
         return load(path)
 
-    def _too_large(self, limit: str) -> InfeasibleError:
+    def _too_large(self, cap: float, of_device: str) -> InfeasibleError:
         leanest = self.points[len(self) - 1]
         costs = leanest.costs
         if leanest.largest:
@@ -389,9 +393,11 @@ class Frontier(Sequence[Strategy]):
             ]
             parts.sort(key=lambda part: -part[1])
             what = [f"{name} ({format_bytes(nbytes)})" for name, nbytes in parts[:3]]
+        limit, least = format_bytes_apart(cap, costs.device_bytes)
         return InfeasibleError(
-            f"no strategy of {self.model} on {self.cluster.name} fits {limit}: the leanest needs "
-            f"{format_bytes(costs.device_bytes)}, most of it for {', '.join(what)}; use more "
+            f"no strategy of {self.model} on {self.cluster.name} fits {limit}{of_device}: the "
+            f"leanest needs {least}, of which tensors take "
+            f"{format_bytes(costs.memory_bound_bytes)}, most for {', '.join(what)}; use more "
             "devices, more micro-batches or recomputation, or a leaner optimizer or precision",
             float(costs.device_bytes),
         )

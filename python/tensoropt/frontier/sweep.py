@@ -9,7 +9,7 @@ from typing import Any
 
 from tensoropt.cluster import Cluster
 from tensoropt.errors import InfeasibleError, ProblemError
-from tensoropt.reporting.units import format_bytes
+from tensoropt.reporting.units import format_bytes_apart
 from tensoropt.strategy import Strategy
 
 __all__ = ["Sweep", "SweepRow"]
@@ -116,10 +116,11 @@ class Sweep:
             if row.fits:
                 return row
         most = self.rows[-1]
-        text = f"no strategy of {self.model} fits {format_bytes(self.memory_bytes)} a device on up "
+        limit, least_text = format_bytes_apart(self.memory_bytes, most.least_bytes or 0)
+        text = f"no strategy of {self.model} fits {limit} a device on up "
         text += f"to {most.count} {self.device}"
         if most.least_bytes is not None:
-            text += f": the leanest needs {format_bytes(most.least_bytes)}"
+            text += f": the leanest needs {least_text}"
         elif most.reason:
             text += f": {most.reason}"
         least = None if most.least_bytes is None else float(most.least_bytes)

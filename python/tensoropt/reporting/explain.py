@@ -139,7 +139,9 @@ def _time(s: Strategy) -> str:
         f"{format_seconds(costs.simulated_time_s)} when simulated with one stream per link",
         f"  compute       {format_seconds(costs.compute_s)}",
         f"  collectives   {format_seconds(costs.communication_s)}, "
-        f"of which {format_seconds(hidden)} hidden behind compute",
+        f"of which {format_seconds(hidden)} hidden behind compute"
+        if s.collectives
+        else "  collectives   none",
     ]
     if s.collectives:
         lines += ["  by purpose, before overlap", _collective_classes(s)]

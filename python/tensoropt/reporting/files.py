@@ -35,11 +35,18 @@ def write_document(
     data = (to_json(document, indent) + "\n").encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, compresslevel=6, mtime=0)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory", os.fspath(target.parent))
+    try:
+        _replace(target, data)
+    except OSError as error:  # said of the file that was asked for, not of one on the way to it
+        raise OSError(error.errno, error.strerror, os.fspath(target)) from error
+
+
+def _replace(target: Path, data: bytes) -> None:
     if target.exists() and not target.is_file():  # a pipe or a device cannot be replaced
         target.write_bytes(data)
         return
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory", os.fspath(target.parent))
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -107,14 +114,18 @@ def read_document(path: str | PathLike[str], kind: str, version: int) -> Reader:
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{name}: damaged or truncated gzip data ({error})") from None
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{name}: not JSON ({error}); expected a {kind} file") from None
+        raise FileFormatError(
+            f"{name}: not JSON, or damaged or truncated ({error}); expected a '{kind}' file"
+        ) from None
     found = document.get("format") if isinstance(document, dict) else None
     if found != kind:
         what = f"a '{found}' file" if isinstance(found, str) else "some other JSON"
         raise FileFormatError(f"{name}: {what}, expected a '{kind}' file")
     reader = Reader(document, name)
     written = reader.integer("version")
-    if not 1 <= written <= version:
+    if written < 1:
+        raise reader.fail("version", f"an integer from 1 to {version}")
+    if written > version:
         raise FileFormatError(
             f"{name}: version {written} of the format '{kind}', this release reads up to "
             f"{version}: use a newer release of tensoropt"

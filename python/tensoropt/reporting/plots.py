@@ -16,12 +16,30 @@ from .units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from tensoropt.frontier import Frontier, Sweep
 
-__all__ = ["plot_frontier", "plot_sweep"]
+__all__ = ["check_picture", "plot_frontier", "plot_sweep"]
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
 COLORS = ("#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
 LINE = "#0072B2"
+
+PICTURES = (".png", ".svg", ".pdf")
+"""Endings of names that can be drawn."""
+
+
+def check_picture(path: str | PathLike[str]) -> None:
+    """Check the ending of a picture's name, before there is anything to draw.
+
+    Raises
+    ------
+    ProblemError
+        If it is of no kind that can be drawn.
+    """
+    if Path(path).suffix.lower() not in PICTURES:
+        raise ProblemError(
+            f"cannot draw '{fspath(path)}': the name must end in {', '.join(PICTURES[:-1])} or "
+            f"{PICTURES[-1]}"
+        )
 
 
 def _figure(width: float, height: float) -> Any:
@@ -41,11 +59,8 @@ def _write(figure: Any, path: str | PathLike[str]) -> None:
 
     undated = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
     field = undated.get(Path(path).suffix.lower())
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "tensoropt"}):
-            figure.savefig(path, dpi=150, metadata={field: None} if field else None)
-    except ValueError as error:
-        raise ProblemError(f"cannot draw '{fspath(path)}': {error}") from None
+    with matplotlib.rc_context({"svg.hashsalt": "tensoropt"}):
+        figure.savefig(path, dpi=150, metadata={field: None} if field else None)
 
 
 def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
@@ -62,8 +77,9 @@ def plot_frontier(frontier: Frontier, path: str | PathLike[str]) -> None:
     MissingExtraError
         If matplotlib is not installed.
     ProblemError
-        If the name ends in no known image type.
+        If the name does not end in one of :data:`PICTURES`.
     """
+    check_picture(path)
     rows = 1 + len(frontier.schemes) // 3
     figure = _figure(8.5, 5.0 + 0.2 * rows)
     axes = figure.add_subplot()
@@ -190,8 +206,9 @@ def plot_sweep(sweep: Sweep, path: str | PathLike[str]) -> None:
     MissingExtraError
         If matplotlib is not installed.
     ProblemError
-        If the name ends in no known image type.
+        If the name does not end in one of :data:`PICTURES`.
     """
+    check_picture(path)
     figure = _figure(8.5, 3.6)
     rows = [row for row in sweep if row.strategy is not None]
     tokens = rows[0].strategy.tokens_per_sample if rows and rows[0].strategy else None

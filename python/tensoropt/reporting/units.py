@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 __all__ = [
     "format_bytes",
+    "format_bytes_apart",
     "format_count",
     "format_money",
     "format_rate",
     "format_ratio",
     "format_seconds",
+    "format_seconds_apart",
     "parse_bytes",
     "parse_seconds",
 ]
@@ -124,10 +126,42 @@ def format_seconds(seconds: float, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> format_seconds(0.4123), format_seconds(12.5), format_seconds(3.2e-5)
-    ('412 ms', '12.5 s', '32.0 us')
+    >>> format_seconds(0.4123), format_seconds(12.5), format_seconds(3.2e-5), format_seconds(0)
+    ('412 ms', '12.5 s', '32.0 us', '0 s')
     """
+    if 0 <= seconds < 5e-12:  # what would print as 0.00 ns
+        return "0 s"
     return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)), digits)
+
+
+def format_bytes_apart(one: float, other: float) -> tuple[str, str]:
+    """Write two amounts of memory with as many digits as it takes to tell them apart.
+
+    Examples
+    --------
+    >>> format_bytes_apart(1.5112e9, 1.5109e9), format_bytes_apart(40e9, 50e9)
+    (('1.5112 GB', '1.5109 GB'), ('40.0 GB', '50.0 GB'))
+    """
+    return _apart(format_bytes, one, other)
+
+
+def format_seconds_apart(one: float, other: float) -> tuple[str, str]:
+    """Write two times with as many digits as it takes to tell them apart.
+
+    Examples
+    --------
+    >>> format_seconds_apart(0.25, 0.2503)
+    ('250.0 ms', '250.3 ms')
+    """
+    return _apart(format_seconds, one, other)
+
+
+def _apart(write: Callable[[float, int], str], one: float, other: float) -> tuple[str, str]:
+    for digits in range(3, 16):
+        texts = write(one, digits), write(other, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts
 
 
 def format_count(count: float) -> str:

@@ -16,6 +16,7 @@ from tensoropt.cli import main
 from tensoropt.cli.models import model_kind
 from tensoropt.errors import ImportModelError
 from tensoropt.frontier import Frontier
+from tensoropt.reporting.units import format_bytes
 from tensoropt.strategy import Strategy
 
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,14 @@ def test_pick_infeasible(capsys: Capture, saved: str) -> None:
     text = complaint(capsys, "pick", saved, "--memory", "10GB", code=1)
     for part in ("24.0 GB", "embedding.weight", "logits", "layers.0.up"):
         assert part in text
+    # How much of the total are tensors at all is said, and near misses are told apart.
+    bound = points()[-1].costs.memory_bound_bytes
+    assert f"of which tensors take {format_bytes(bound)}, most for embedding.weight" in text
+    text = complaint(capsys, "pick", saved, "--memory", "23.999GB", code=1)
+    assert "fits 23.999 GB: the leanest needs 24.000 GB" in text
+    assert "199.9 ms: the fastest takes 200.0 ms" in complaint(
+        capsys, "pick", saved, "--time", "199.9ms", code=1
+    )
     assert "200 ms" in complaint(capsys, "pick", saved, "--time", "1ms", code=1)
 
 
@@ -151,6 +160,43 @@ def test_show_draws(capsys: Capture, saved: str, tmp_path: Path) -> None:
     path = tmp_path / "f.png"
     assert run(capsys, "show", saved, "--plot", str(path))[0] == 0
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_says_what_it_wrote(capsys: Capture, saved: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    _, out, _ = run(capsys, "show", saved, "--point", "0", "--output", str(path))
+    assert out.endswith(f"\nSaved to {path}.\n")
+    assert Strategy.load(path) == points()[0]
+    _, out, _ = run(capsys, "show", saved, "--point", "0", "--output", str(path), "--json")
+    json.loads(out)
+
+
+@pytest.mark.parametrize("command", [("pick",), ("show", "--point", "1"), ("show",)])
+def test_a_frontier_is_not_overwritten(
+    capsys: Capture, saved: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    before = Path(saved).read_bytes()
+    same = tmp_path / "link.json"
+    same.symlink_to(saved)
+    for path in (saved, str(same), str(tmp_path / "." / "frontier.json")):
+        text = complaint(capsys, command[0], saved, *command[1:], "--output", path)
+        assert f"would overwrite '{saved}': choose another name" in text
+    assert Path(saved).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["f.bmp", "no/f.png", "."])
+def test_show_refuses_what_it_cannot_draw(
+    capsys: Capture, saved: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    complaint(capsys, "show", saved, "--plot", name)
+
+
+def test_schemes_that_are_not_there(capsys: Capture, saved: str) -> None:
+    text = complaint(capsys, "show", saved, "--scheme", "quux")
+    assert "no scheme 'quux'; the frontier has: ZeRO-3 (FSDP), data parallel" in text
+    assert "did you mean" not in text
+    complaint(capsys, "show", saved, "--scheme", "")
 
 
 def test_points_beyond_the_frontier(capsys: Capture, saved: str) -> None:
@@ -226,6 +272,21 @@ A100 = ("--cluster", "8xA100-SXM-80GB")
         (["pick", "missing.json"], "no such file or directory: 'missing.json'"),
         (["pick", "x", "--memory", "1GB", "--time", "1s"], "not allowed with argument"),
         (["pick", "x", "--time", "fast"], "not a time"),
+        (["pick", "x", "--time", "-250ms"], "'-250ms' is not a time"),
+        (["pick", "x", "--memory", "-5GB"], "'-5GB' is not an amount of memory"),
+        (["search", "--example", "gpt2", "--batch", "-8", *A100], "'-8' is not an integer from 1"),
+        (["search", "--example", "gpt2", "--batch", "1" + 20 * "0", *A100], "to 2147483647"),
+        (["search", "--example", "gpt2", "--threads", "100000", *A100], "from 1 to 1024"),
+        (["search", "--example", "gpt2", "--cluster", "-2xL4"], "-2xL4"),
+        (["search", "--example", "gpt2", "--output", "", *A100], "--output is empty"),
+        (["search", "--example", "gpt2", "--output", "f.png", *A100], "overwrite 'f.png'"),
+        (["search", "--example", "gpt2", "--plot", "f.bmp", *A100], ".png, .svg or .pdf"),
+        (["search", "--example", "gpt2", "--plot", "no/f.png", *A100], "directory: 'no'"),
+        (["sweep", "x", "--device", "L4", "--counts", "1", "--plot", "f.bmp"], "cannot draw"),
+        (["sweep", "x", "--device", "8xL4", "--counts", "1"], "--device L4 --counts 8"),
+        (["sweep", "x", "--device", "L5", "--counts", "1"], "unknown device 'L5'"),
+        (["show", "x", "--point", "first"], "'first' is not an integer"),
+        (["show", "x", "--point", "1", "--scheme", "s"], "not allowed with argument"),
         (["show", "missing.json"], "no such file or directory: 'missing.json'"),
     ],
 )
@@ -284,11 +345,45 @@ def test_damaged_frontiers(capsys: Capture, tmp_path: Path) -> None:
     strategy().save(path)
     assert "a 'tensoropt-strategy' file" in complaint(capsys, "pick", str(path))
     assert "is a directory" in complaint(capsys, "show", str(tmp_path))
+    path.write_text('{"format": "tensoropt-frontier", "version": 1, "mod', encoding="utf-8")
+    assert "damaged or truncated" in complaint(capsys, "show", str(path))
+    path.write_text('{"format": "tensoropt-frontier", "version": 0}', encoding="utf-8")
+    assert "expected an integer from 1 to" in complaint(capsys, "show", str(path))
+    path.write_text('{"format": "tensoropt-frontier", "version": 99}', encoding="utf-8")
+    assert "use a newer release" in complaint(capsys, "show", str(path))
 
 
 def test_debug_shows_where_it_went_wrong(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         main(["pick", str(tmp_path / "missing.json"), "--debug"])
+
+
+def test_a_bug_of_ours_is_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, saved: str
+) -> None:
+    def broken(path: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(Frontier, "load", broken)
+    text = complaint(capsys, "pick", saved, code=70)
+    assert "internal error, ZeroDivisionError: division by zero; add --debug" in text
+    with pytest.raises(ZeroDivisionError):
+        main(["pick", saved, "--debug"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk(capsys: Capture, saved: str) -> None:
+    text = complaint(capsys, "pick", saved, "--output", "/dev/full")
+    assert "cannot use '/dev/full': no space left on device" in text
+
+
+def test_a_folder_that_cannot_be_written(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, saved: str
+) -> None:
+    """Said before the work, not after it."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    text = complaint(capsys, "search", "--example", "gpt2", *A100, "--output", f"{saved}.gz")
+    assert "permission denied, choose another place" in text
 
 
 def test_interruption(capsys: Capture, monkeypatch: pytest.MonkeyPatch, saved: str) -> None:

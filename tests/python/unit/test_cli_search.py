@@ -72,6 +72,21 @@ def test_too_little_memory(capsys: Capture) -> None:
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_result_that_cannot_be_saved_is_shown(capsys: Capture) -> None:
+    code = main(("search", *MODEL, *SMALL, "--cluster", "2xL4", "--output", "/dev/full"))
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert "Named schemes" in out
+    assert "Saved" not in out
+    assert err == "tensoropt: error: cannot use '/dev/full': no space left on device\n"
+
+
+def test_nothing_is_drawn_beside_a_device(capsys: Capture) -> None:
+    out = run(capsys, "search", *MODEL, *SMALL, "--cluster", "2xL4", "--output", "/dev/null")
+    assert out.endswith("Saved to /dev/null.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -107,3 +122,49 @@ def test_fewest(capsys: Capture) -> None:
     assert Strategy.load("s.json").cluster == "1xL4"
     err = run(capsys, *arguments, "--memory", "1GB", code=1)
     assert "up to 2 L4" in err
+
+
+@pytest.fixture
+def onnx_file() -> str:
+    """Write a linear with a symbolic batch and a symbolic sequence."""
+    onnx = pytest.importorskip("onnx")
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    weight = helper.make_tensor("w", float32, [8, 16], [0.0] * 128)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", float32, ["batch", "length", 8])],
+        [helper.make_tensor_value_info("y", float32, ["batch", "length", 16])],
+        [weight],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset), "small.onnx")
+    return "small.onnx"
+
+
+def test_symbolic_dims(capsys: Capture, onnx_file: str) -> None:
+    search = ("search", onnx_file, *SMALL, "--cluster", "2xL4", "--no-plot")
+    err = run(capsys, *search, code=2)
+    assert "--batch SIZE --dim length=SIZE" in err
+    out = run(capsys, *search, "--batch", "8", "--seq", "32")
+    assert "batch 8 of 32 tokens" in out
+    again = run(capsys, *search, "--batch", "8", "--dim", "length=32", "--dim", "length=32")
+    assert "batch 8," in again
+    err = run(capsys, *search, "--batch", "8", "--dim", "length=32", "--dim", "length=64", code=2)
+    assert "--dim length is given as 32 and as 64" in err
+
+
+def test_tokens_that_are_no_dim(capsys: Capture, onnx_file: str) -> None:
+    """Throughput would be reported in tokens that are not there."""
+    arguments = (*SMALL, "--cluster", "2xL4", "--no-plot", "--dim", "length=32", "--batch", "8")
+    err = run(capsys, "search", onnx_file, *arguments, "--seq", "128", code=2)
+    assert "--seq 128" in err
+    assert list(Path().iterdir()) == [Path(onnx_file)]
+
+
+def test_a_model_is_not_overwritten(capsys: Capture, onnx_file: str) -> None:
+    before = Path(onnx_file).read_bytes()
+    arguments = (*SMALL, "--cluster", "2xL4", "--batch", "8", "--output", onnx_file)
+    err = run(capsys, "search", onnx_file, *arguments, code=2)
+    assert f"--output '{onnx_file}' would overwrite '{onnx_file}'" in err
+    assert Path(onnx_file).read_bytes() == before
