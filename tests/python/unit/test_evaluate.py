@@ -214,6 +214,77 @@ def test_a_view_gathered_on_its_way_is_a_copy() -> None:
     assert "join" not in evaluate(model(), found, again).saved_by_tensor
 
 
+def residual() -> Graph:
+    """A product, a branch of two products that is added to it, and the mean."""
+    b = GraphBuilder("residual")
+    shape = (ROWS, WIDTH)
+    x = b.op("linear", (b.input("x", shape), b.parameter("w0", (WIDTH, WIDTH))), shape, name="in")
+    y = b.op("linear", (x, b.parameter("w1", (WIDTH, WIDTH))), shape, name="up")
+    y = b.op("linear", (y, b.parameter("w2", (WIDTH, WIDTH))), shape, name="down")
+    y = b.op("elementwise", (x, y), shape, name="add", op="add")
+    loss = b.op("reduce", (y,), (), name="loss", op="mean", dims=[0, 1], keepdim=False)
+    return b.build(loss, batch_size=ROWS)
+
+
+def test_a_gradient_that_waits_in_a_larger_layout_is_held() -> None:
+    """The sum is made in four parts, but the tensor before the branch is whole on every rank."""
+    labels = ["", "n", "k", "d0", "d0"]
+    found, assignment = assign(residual(), labels, tensors={"in": (1,)})
+    result = evaluate(model(), found, assignment)
+    assert result.held_bytes == 3 * ACTIVATION / 4
+    # The inputs of all three products; what is held is no tensor of the forward pass.
+    kept = sum(result.saved_by_tensor.values())
+    assert kept == (1 + 1 + 1 / 4) * ACTIVATION
+    assert result.saved_bytes == kept + result.held_bytes
+    labels[3:] = ["", ""]
+    found, assignment = assign(residual(), labels, tensors={"in": (1,)})
+    assert evaluate(model(), found, assignment).held_bytes == 0
+
+
+def test_readers_of_one_tensor_add_to_a_gradient_that_lies_there() -> None:
+    """What the branch's first product needs, beside the gradient of the sum.
+
+    And beside its operand, should that be gathered again; not so where all axes shard it.
+    """
+    found, assignment = assign(residual(), ["n", "n", "k", "", ""], tensors={"in": (1,)})
+    weight = 2 * WIDTH * WIDTH
+    up = ACTIVATION + ACTIVATION / 4 + weight / 4
+    assert evaluate(model(), found, assignment).transient_bytes == up + 2 * ACTIVATION
+    labels = ["m0", "m0", "m0", "d0", "d0"]
+    found, assignment = assign(residual(), labels, tensors={"in": (3,)})
+    up = 2 * ACTIVATION / 4 + weight
+    assert evaluate(model(), found, assignment).transient_bytes == up + ACTIVATION / 4
+
+
+def saved_with_and_without(
+    graph: Graph, labels: list[str], tensors: dict[str, tuple[int, ...]], redo: bool
+) -> tuple[float, float]:
+    """Saved bytes if the first tensor is kept as gathered, and if it is gathered again."""
+    found, assignment = assign(graph, labels, tensors=tensors)
+    again = replace(assignment, regathered=frozenset({(next(iter(tensors)), None)}))
+    kept, gathered = (
+        evaluate(model(), found, each, recomputable=redo).saved_bytes
+        for each in (assignment, again)
+    )
+    return kept, gathered
+
+
+def test_gathering_again_saves_nothing_before_a_block_that_may_be_recomputed() -> None:
+    """It is done before the block runs forward once more, and for all of its backward pass."""
+    graph = replace(two_linears(), blocks=(Block("b", 1, 3, 0),))
+    labels, tensors = ["m0", "", "", ""], {"up": (1,), "down": (1,)}
+    kept, again = saved_with_and_without(graph, labels, tensors, False)
+    assert kept - again == 4 * ACTIVATION - ACTIVATION
+    kept, again = saved_with_and_without(graph, labels, tensors, True)
+    assert kept == again
+
+
+def test_gathering_again_saves_nothing_if_others_run_between_the_readers() -> None:
+    labels = ["m0", "n", "k", "", ""]
+    kept, again = saved_with_and_without(residual(), labels, {"in": (1,)}, False)
+    assert kept == again
+
+
 def test_indices_are_kept_though_they_carry_no_gradient() -> None:
     b = GraphBuilder("topk")
     x = b.op("elementwise", (b.input("x", (8, 16)), b.parameter("s", (16,))), (8, 16), op="mul")

@@ -109,6 +109,51 @@ def test_recomputed_blocks_keep_their_input_only() -> None:
     assert at_loss[0] - at_loss[1] == 4 * ACTIVATION
 
 
+def test_a_recomputed_block_gathers_its_input_anew() -> None:
+    """Between the passes only a part of it lies there; then it is gathered once, for both."""
+    b = GraphBuilder("block")
+    x = b.input("x", (ROWS, WIDTH))
+    for name in ("first", "second"):
+        weight = b.parameter(f"{name}.w", (WIDTH, WIDTH))
+        x = b.op("linear", (x, weight), (ROWS, WIDTH), name=name, weight="nk")
+    loss = b.op("reduce", (x,), (), name="loss", op="mean", dims=[0, 1], keepdim=False)
+    graph = b.build(loss, batch_size=ROWS, blocks=[Block("b", 1, 2, 0)])
+    whole = Cluster.parse("4xA100-SXM-80GB")
+    mesh = whole.meshes()[0]
+    found = decisions(graph)
+    model = CostModel(whole, mesh, Precision.named("bf16"), Optimizer.named("adamw"))
+    parts = Parts(model, found, recomputable=True)
+    assignment = Assignment(
+        mesh,
+        1,
+        (True,),
+        {0: ("m0",), 1: ("n",), 2: ("d1",)},
+        {"first": (1,), "second": (4,)},
+        {"first.w": Scheme("ddp"), "second.w": Scheme("ddp")},
+        frozenset({("first", None)}),
+    )
+    timeline = replay(build_program(parts, assignment))
+    events = timeline.program.events
+    gathers = [i for i, e in enumerate(events) if (e.kind, e.subject) == ("all_gather", "first")]
+    forward, anew = gathers
+    again = next(i for i, e in enumerate(events) if e.phase == "recompute")
+    backward = next(
+        i
+        for i, e in enumerate(events)
+        if (e.phase, e.subject) == ("backward", "second") and e.kind == "kernel"
+    )
+    assert forward < anew < again < backward
+    at_loss = next(i for i, e in enumerate(events) if e.subject == "loss")
+    sizes = {
+        event: sum(
+            b.nbytes for b in timeline.live(event) if (b.name, b.part) == ("first", "activation")
+        )
+        for event in (at_loss, again, backward)
+    }
+    assert sizes == {at_loss: ACTIVATION / 4, again: ACTIVATION, backward: ACTIVATION}
+    assert timeline.peak_bytes <= evaluate(parts, found, assignment).bound_bytes
+
+
 def test_weights_in_pieces_are_whole_for_one_operator_and_the_next() -> None:
     found, bound = replayed(chain(4), "4xA100-SXM-80GB", "ZeRO-3")
     program = found.program
