@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from .cluster import Cluster, Device, Mesh, MeshAxis
+from .cost.assignment import EVERY_OPERAND
 from .errors import ClusterError, FileFormatError
 from .reporting.files import Reader, read_document, write_document
 
@@ -21,7 +22,8 @@ AT_RISK = 0.9
 and libraries vary by a few percent from run to run."""
 
 FORMAT = "tensoropt-strategy"
-VERSION = 1
+VERSION = 2
+"""Version 1 did not say as which operand a tensor is gathered again: pairs instead of triples."""
 SCHEMES = ("ddp", "zero1", "zero2", "zero3", "zero3_keep")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 PHASES = ("forward", "backward", "recompute", "step")
@@ -159,9 +161,11 @@ class Strategy:
         For every tensor with a node of its own, its state on each mesh axis (``R``, ``R/P``,
         ``S<dim>``).
     parameters : mapping of str to ParameterPlacement
-    regathered : frozenset of (str, str)
-        (tensor, consumer) pairs whose gathered copy is not kept but gathered again; the consumer
-        is an operator's name, or the empty string for the tensor's own node.
+    regathered : frozenset of (str, str, int)
+        What is not kept as gathered but gathered again: tensor, consumer, and as which operand the
+        consumer reads it (it may read one tensor several times; -1 for all of them, as files of
+        version 1 had it). The consumer is an operator's name, or the empty string, with operand 0,
+        for the tensor's own node.
     costs : Costs
     collectives : tuple of Collective
         Everything it communicates.
@@ -189,7 +193,7 @@ class Strategy:
     operators: Mapping[str, tuple[str, ...]]
     tensors: Mapping[str, tuple[str, ...]]
     parameters: Mapping[str, ParameterPlacement]
-    regathered: frozenset[tuple[str, str]]
+    regathered: frozenset[tuple[str, str, int]]
     costs: Costs
     collectives: tuple[Collective, ...] = ()
     description: str = ""
@@ -285,7 +289,7 @@ class Strategy:
                 name: {"layout": list(p.layout), "scheme": p.scheme, "axes": list(p.axes)}
                 for name, p in self.parameters.items()
             },
-            "regathered": [list(pair) for pair in sorted(self.regathered)],
+            "regathered": [list(gather) for gather in sorted(self.regathered)],
             "collectives": [asdict(c) for c in self.collectives],
             "largest": [asdict(entry) for entry in self.largest],
             "notes": list(self.notes),
@@ -319,7 +323,7 @@ class Strategy:
                 name: placement_from_json(value, axes, f"{where}: parameters['{name}']")
                 for name, value in reader.mapping("parameters").items()
             },
-            regathered=_pairs(reader, "regathered"),
+            regathered=frozenset(regathered_from_json(reader, "regathered")),
             costs=costs_from_json(reader.object("costs")),
             collectives=tuple(_collective(r, axes) for r in reader.objects("collectives")),
             description=reader.text("description"),
@@ -415,6 +419,22 @@ def largest_from_json(readers: list[Reader]) -> tuple[LargeTensor, ...]:
     return tuple(LargeTensor(r.text("name"), r.text("part"), r.integer("nbytes")) for r in readers)
 
 
+def regathered_from_json(reader: Reader, field_name: str) -> list[tuple[str, str, int]]:
+    """Rebuild what is gathered again: (tensor, consumer, operand) each.
+
+    The pairs (tensor, consumer) of version 1 stand for all operands.
+    """
+    found = []
+    for entry in reader.array(field_name):
+        kinds = [type(part) for part in entry] if isinstance(entry, list) else []
+        if kinds == [str, str]:
+            entry = [*entry, EVERY_OPERAND if entry[1] else 0]
+        elif kinds != [str, str, int] or entry[2] < EVERY_OPERAND:
+            raise reader.fail(field_name, "a list of (tensor, consumer, operand)")
+        found.append(tuple(entry))
+    return found
+
+
 def _collective(reader: Reader, axes: int) -> Collective:
     found = Collective(
         kind=reader.text("kind"),
@@ -456,11 +476,3 @@ def _flags(reader: Reader, field_name: str) -> dict[str, bool]:
     if not all(isinstance(flag, bool) for flag in value.values()):
         raise reader.fail(field_name, "true or false for every block")
     return dict(value)
-
-
-def _pairs(reader: Reader, field_name: str) -> frozenset[tuple[str, str]]:
-    value = reader.array(field_name)
-    for pair in value:
-        if not isinstance(pair, list) or [type(word) for word in pair] != [str, str]:
-            raise reader.fail(field_name, "a list of (tensor, consumer)")
-    return frozenset((tensor, consumer) for tensor, consumer in value)

@@ -37,7 +37,7 @@ def strategy(time_s: float = 0.25, device_bytes: float = 40e9, **changes: Any) -
             f"layers.{i}.up.weight": ParameterPlacement(("R", "S0"), "zero1", (0,)) for i in layers
         }
         | {"norm.weight": ParameterPlacement(("R", "R"), "ddp", ())},
-        "regathered": frozenset({("layers.1.norm", "layers.1.up"), ("layers.0.norm", "")}),
+        "regathered": frozenset({("layers.1.norm", "layers.1.up", 0), ("layers.0.norm", "", 0)}),
         "costs": Costs(
             time_s=time_s,
             simulated_time_s=time_s * 0.95,
@@ -82,7 +82,7 @@ def points(curve: Sequence[tuple[float, float]] = tuple(CURVE)) -> list[Strategy
         recompute = {f"layers.{i}": i < index % (LAYERS + 1) for i in range(LAYERS)}
         changes: dict[str, Any] = {"operators": operators, "recompute": recompute}
         if index % 2:
-            changes["regathered"] = frozenset({("layers.2.norm", "layers.2.up")})
+            changes["regathered"] = frozenset({("layers.2.norm", "layers.2.up", 0)})
             changes["collectives"] = base.collectives[:-1]
         found.append(Strategy(**(vars(base) | changes)))
     return found

@@ -24,10 +24,13 @@ from tensoropt.sharding.layouts import STATE_PR, STATE_RP, STATE_RR
 from tensoropt.sharding.rule import Rule
 
 __all__ = [
+    "EVERY_OPERAND",
     "Assignment",
+    "Gather",
     "Words",
     "check_labels",
     "from_tables",
+    "gather_of",
     "operand_state",
     "result_state",
     "to_tables",
@@ -35,6 +38,12 @@ __all__ = [
 
 State = tuple[int, ...]
 Labels = tuple[str, ...]
+Gather = tuple[str, int | None, int]
+"""A tensor, the position of the operator that reads it and as which operand; ``None`` and 0 for
+what is gathered for the tensor's own node. An operator may read one tensor several times."""
+
+EVERY_OPERAND = -1
+"""In words: all operands of the reader that are the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +60,9 @@ class Words:
     parameters : dict of str to (layout, scheme, axes)
         ``R`` or ``S<dim>`` on each mesh axis as its readers take it, the name of the scheme, and
         the axes over which that shards.
-    regathered : frozenset of (str, str)
-        Tensor and the name of the operator that reads it; the empty string for its own node.
+    regathered : frozenset of (str, str, int)
+        Tensor, the name of the operator that reads it, and as which operand (or
+        :data:`EVERY_OPERAND`); the empty string and 0 for its own node.
     recompute : dict of str to bool
         By the name of the block.
     """
@@ -60,7 +70,7 @@ class Words:
     operators: dict[str, tuple[str, ...]]
     tensors: dict[str, tuple[str, ...]]
     parameters: dict[str, tuple[tuple[str, ...], str, tuple[int, ...]]]
-    regathered: frozenset[tuple[str, str]]
+    regathered: frozenset[tuple[str, str, int]]
     recompute: dict[str, bool]
 
 
@@ -82,9 +92,10 @@ class Assignment:
         tied parameters included.
     schemes : mapping of str to Scheme
         How every parameter is kept, beyond what its readers shard.
-    regathered : frozenset of (str, int or None)
+    regathered : frozenset of (str, int or None, int)
         Tensors that are gathered again in the backward pass: with the position of the operator that
-        reads them, or ``None`` for what is gathered for the tensor's own node.
+        reads them and as which operand, or ``None`` and 0 for what is gathered for the tensor's own
+        node.
     """
 
     mesh: Mesh
@@ -93,7 +104,7 @@ class Assignment:
     operators: Mapping[int, Labels]
     tensors: Mapping[str, State]
     schemes: Mapping[str, Scheme]
-    regathered: frozenset[tuple[str, int | None]] = frozenset()
+    regathered: frozenset[Gather] = frozenset()
 
     def parameter_state(self, decisions: Decisions, name: str) -> State:
         """State digits of a parameter as its readers take it.
@@ -125,8 +136,8 @@ class Assignment:
                 for name, state in self.parameter_states(decisions).items()
             },
             frozenset(
-                (tensor, "" if position is None else graph.operators[position].name)
-                for tensor, position in self.regathered
+                (tensor, "" if position is None else graph.operators[position].name, operand)
+                for tensor, position, operand in self.regathered
             ),
             {b.name: redo for b, redo in zip(graph.blocks, self.recompute, strict=True)},
         )
@@ -179,13 +190,6 @@ class Assignment:
                     f"parameter '{name}': scheme '{scheme}', expected one of {', '.join(SCHEMES)}"
                 )
             schemes[name] = Scheme(scheme, tuple(axes))
-        regathered = set()
-        for tensor, reader in words.regathered:
-            if tensor not in graph.tensors or (reader and reader not in place):
-                raise ShardingError(
-                    f"regathered: no tensor '{tensor}' or no operator '{reader}' in the graph"
-                )
-            regathered.add((tensor, place[reader] if reader else None))
         found = cls(
             mesh,
             micro_batches,
@@ -193,7 +197,7 @@ class Assignment:
             {p: operators[p] for p in decisions.rules},
             {name: _state_digits(name, words.tensors[name]) for name in shared},
             schemes,
-            frozenset(regathered),
+            _gathers(graph, place, words.regathered),
         )
         found.check(decisions)
         return found
@@ -360,12 +364,12 @@ def from_tables(
                 schemes[group.names[0]] = pairs[row][1]
             else:
                 schemes.update(dict.fromkeys(group.names, tables.schemes[row]))
-    regathered = set()
+    regathered: set[Gather] = set()
     for link, alternative in links.items():
         if alternative and isinstance(link, Conversion):
             costs = tables.link(link).costs
             if np.isfinite(costs[alternative, nodes[link.source], nodes[link.target], TIME]):
-                regathered.add((link.tensor, _reader(link)))
+                regathered.add(gather_of(link))
     return Assignment(
         tables.model.mesh,
         tables.model.micro_batches,
@@ -404,15 +408,41 @@ def to_tables(tables: Tables, assignment: Assignment) -> tuple[dict[Node, int], 
             else:
                 nodes[node] = tables.schemes.index(scheme)
     links = {
-        link: int(isinstance(link, Conversion) and (link.tensor, _reader(link)) in again)
-        for again in (assignment.regathered,)
+        link: int(isinstance(link, Conversion) and gather_of(link) in assignment.regathered)
         for link in decisions.links
     }
     return nodes, links
 
 
-def _reader(link: Conversion) -> int | None:
-    return int(link.target.key) if link.target.kind == "operator" else None
+def gather_of(link: Conversion) -> Gather:
+    """What ``Assignment.regathered`` calls the tensor that a conversion brings to its reader."""
+    reader = int(link.target.key) if link.target.kind == "operator" else None
+    return link.tensor, reader, link.operand
+
+
+def _gathers(
+    graph: Graph, place: Mapping[str, int], words: Iterable[tuple[str, str, int]]
+) -> frozenset[Gather]:
+    """Positions instead of the names of readers."""
+    found: set[Gather] = set()
+    for tensor, reader, operand in words:
+        if tensor not in graph.tensors or (reader and reader not in place):
+            raise ShardingError(
+                f"regathered: no tensor '{tensor}' or no operator '{reader}' in the graph"
+            )
+        if not reader:
+            found.add((tensor, None, 0))
+            continue
+        position = place[reader]
+        reads = [o for o, name in enumerate(graph.operators[position].inputs) if name == tensor]
+        chosen = [o for o in reads if operand in (o, EVERY_OPERAND)]
+        if not chosen:
+            raise ShardingError(
+                f"regathered: operator '{reader}' reads '{tensor}' as operand "
+                f"{' or '.join(map(str, reads)) or 'none'}, not as {operand}"
+            )
+        found.update((tensor, position, o) for o in chosen)
+    return frozenset(found)
 
 
 def _row(states: np.ndarray[tuple[int, ...], np.dtype[np.int64]], wanted: State, name: str) -> int:

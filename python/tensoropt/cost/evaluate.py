@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.assignment import Assignment, gather_of
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.parts import Parts
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
@@ -215,12 +215,10 @@ def conversion_parts(
             # A tensor's own node, or a tied parameter.
             source = assignment.tensors[link.tensor]
         if link.target.kind == "operator":
-            position = int(link.target.key)
-            target = operators[position].operand_states[link.operand]
-            again = (link.tensor, position) in assignment.regathered
+            target = operators[int(link.target.key)].operand_states[link.operand]
         else:
             target = assignment.tensors[link.tensor]
-            again = (link.tensor, None) in assignment.regathered
+        again = gather_of(link) in assignment.regathered
         yield link, parts.conversion(index, source, target, again)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.assignment import Assignment, Gather, gather_of
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 
 __all__ = ["Keys", "Segment", "segments"]
@@ -28,7 +28,7 @@ class Segment:
         Parameter groups.
     nodes, parameters : tuple of str
         Tensors with a node of their own that lie in it or at its border, and parameters.
-    readers : tuple of (str, int or None)
+    gathers : tuple of (str, int or None, int)
         For every link, what ``Assignment.regathered`` calls it.
     """
 
@@ -39,7 +39,7 @@ class Segment:
     groups: tuple[int, ...]
     nodes: tuple[str, ...]
     parameters: tuple[str, ...]
-    readers: tuple[tuple[str, int | None], ...]
+    gathers: tuple[Gather, ...]
 
     def choices(self, assignment: Assignment) -> Hashable:
         """All of an assignment that the costs of this segment depend on."""
@@ -50,7 +50,7 @@ class Segment:
             tuple(map(assignment.operators.get, self.positions)),
             tuple(map(assignment.tensors.get, self.nodes)),
             tuple(map(assignment.schemes.get, self.parameters)),
-            tuple(map(again.__contains__, self.readers)) if again else (),
+            tuple(map(again.__contains__, self.gathers)) if again else (),
         )
 
 
@@ -145,9 +145,5 @@ def _segment(
         tuple(groups),
         tuple(nodes),
         tuple(names),
-        tuple((link.tensor, _reader(link)) for link in own),
+        tuple(map(gather_of, own)),
     )
-
-
-def _reader(link: Conversion) -> int | None:
-    return int(link.target.key) if link.target.kind == "operator" else None

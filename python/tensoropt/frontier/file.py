@@ -46,6 +46,7 @@ from tensoropt.strategy import (
     mesh_from_json,
     mesh_to_json,
     placement_from_json,
+    regathered_from_json,
 )
 
 from .frontier import Frontier, FrontierCosts, GraphSummary
@@ -54,7 +55,8 @@ from .points import LazyPoints
 __all__ = ["FORMAT", "VERSION", "load", "save"]
 
 FORMAT = "tensoropt-frontier"
-VERSION = 1
+VERSION = 2
+"""Version 1 did not say as which operand a tensor is gathered again: pairs instead of triples."""
 SECTIONS = ("operators", "tensors", "parameters", "recompute", "regathered", "collectives")
 COST_NAMES = tuple(entry.name for entry in fields(Costs))
 COMMON_TEXTS = ("model", "cluster", "graph_fingerprint", "precision", "optimizer")
@@ -173,7 +175,7 @@ class _Encoder:
                 column(n): kept((p.layout, p.scheme, p.axes)) for n, p in s.parameters.items()
             },
             "recompute": {columns["recompute"](n): int(v) for n, v in s.recompute.items()},
-            "regathered": {columns["regathered"](pair): 1 for pair in sorted(s.regathered)},
+            "regathered": {columns["regathered"](gather): 1 for gather in sorted(s.regathered)},
             "collectives": {
                 columns["collectives"](key): self.collectives(tuple(group))
                 for key, group in groups.items()
@@ -311,7 +313,7 @@ class _Decoder:
             operators={n: self.labels[v] for n, v in self._chosen(index, "operators")},
             tensors={n: self.labels[v] for n, v in self._chosen(index, "tensors")},
             parameters=parameters,
-            regathered=frozenset(pair for pair, _ in self._chosen(index, "regathered")),
+            regathered=frozenset(gather for gather, _ in self._chosen(index, "regathered")),
             costs=self.costs[index],
             collectives=self._communicated(index),
             description=description,
@@ -405,12 +407,14 @@ def _columns(reader: Reader) -> tuple[dict[str, list[Any]], dict[str, tuple[int,
     spans: dict[str, tuple[int, int]] = {}
     start = 0
     for section in SECTIONS:
-        if section in ("regathered", "collectives"):
+        if section == "regathered":
+            names[section] = list(regathered_from_json(reader, section))
+        elif section == "collectives":
             where = f"{reader.where}.{section}"
             pairs = [_texts(value, where) for value in reader.array(section)]
             if any(len(pair) != 2 for pair in pairs):
                 raise reader.fail(section, "a list of pairs of strings")
-            if section == "collectives" and not {phase for phase, _ in pairs} <= set(PHASES):
+            if not {phase for phase, _ in pairs} <= set(PHASES):
                 raise reader.fail(section, f"pairs of a phase ({', '.join(PHASES)}) and a subject")
             names[section] = list(pairs)
         else:

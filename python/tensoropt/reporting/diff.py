@@ -112,7 +112,12 @@ def _kept(s: Strategy) -> dict[str, str]:
 
 
 def _again(s: Strategy) -> dict[str, str]:
-    return {f"{tensor} for {consumer or 'all'}": "yes" for tensor, consumer in sorted(s.regathered)}
+    def text(tensor: str, consumer: str, operand: int) -> str:
+        # Most tensors are read as first operand, which goes without saying.
+        which = f" as operand {operand}" if operand > 0 else ""
+        return f"{tensor} for {consumer or 'all'}{which}"
+
+    return {text(*gather): "yes" for gather in sorted(s.regathered)}
 
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:

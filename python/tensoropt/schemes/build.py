@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from tensoropt.cluster import Mesh
 from tensoropt.cost.assignment import (
     Assignment,
+    Gather,
     Labels,
     State,
     check_labels,
+    gather_of,
     operand_state,
     result_state,
 )
@@ -34,7 +36,7 @@ from tensoropt.sharding.layouts import STATE_PR, STATE_RP, STATE_RR
 
 __all__ = ["LeftOut", "NamedScheme", "SchemeBuilder", "Schemes", "named_schemes"]
 
-_Split = tuple[dict[int, Labels], dict[str, State], frozenset[tuple[str, int | None]]]
+_Split = tuple[dict[int, Labels], dict[str, State], frozenset[Gather]]
 
 ZERO = {"": "ddp", "ZeRO-1": "zero1", "ZeRO-2": "zero2", "ZeRO-3": "zero3"}
 
@@ -378,7 +380,7 @@ class SchemeBuilder:
 
     def _regathered(
         self, mesh: Mesh, operators: Mapping[int, Labels], tensors: Mapping[str, State]
-    ) -> frozenset[tuple[str, int | None]]:
+    ) -> frozenset[Gather]:
         """Everything that is gathered and kept for backward is gathered again instead."""
         found = set()
         shape = mesh.shape
@@ -388,8 +390,7 @@ class SchemeBuilder:
             source = self._state(link, "source", operators, tensors)
             target = self._state(link, "target", operators, tensors)
             if STATE_PR not in source and _parts(shape, source) > _parts(shape, target):
-                reader = int(link.target.key) if link.target.kind == "operator" else None
-                found.add((link.tensor, reader))
+                found.add(gather_of(link))
         return frozenset(found)
 
     def _state(

@@ -210,7 +210,7 @@ def test_a_view_gathered_on_its_way_is_a_copy() -> None:
     size = 2 * graph.tensors["attention"].size
     assert result.saved_by_tensor["attention"] == size / 4 + 4 * 4 * 8 * 16 / 4
     assert result.saved_by_tensor["join"] == size
-    again = replace(assignment, regathered=frozenset({("join", place["out"])}))
+    again = replace(assignment, regathered=frozenset({("join", place["out"], 0)}))
     assert "join" not in evaluate(model(), found, again).saved_by_tensor
 
 
@@ -261,7 +261,7 @@ def saved_with_and_without(
 ) -> tuple[float, float]:
     """Saved bytes if the first tensor is kept as gathered, and if it is gathered again."""
     found, assignment = assign(graph, labels, tensors=tensors)
-    again = replace(assignment, regathered=frozenset({(next(iter(tensors)), None)}))
+    again = replace(assignment, regathered=frozenset({(next(iter(tensors)), None, 0)}))
     kept, gathered = (
         evaluate(model(), found, each, recomputable=redo).saved_bytes
         for each in (assignment, again)
@@ -338,7 +338,7 @@ def test_illegal_assignments_are_named() -> None:
         operators={**good.operators, 0: ("n",)},
         schemes={"w1": Scheme("zero1", (0,)), "w2": DDP},
     )
-    fails("gathered again for operator 'gelu'", regathered=frozenset({("up", 1)}))
+    fails("gathered again for operator 'gelu'", regathered=frozenset({("up", 1, 0)}))
     # The mean is asked to pass a pending sum on, but gets rows: nothing becomes a pending sum.
     fails(r"'down' cannot go from \[S0\] to \[P\]", operators={**good.operators, 3: ("~0",)})
     fails("operator 'down' has no configuration", operators={0: ("",), 1: ("",), 3: ("",)})
@@ -368,7 +368,9 @@ def words(**changes: object) -> Words:
         ({"tensors": {"up": ("R",)}}, "tensor 'up' of the strategy is not in the graph"),
         ({"parameters": {}}, "parameter 'w1' of the graph is missing"),
         ({"recompute": {"b0": True}}, "block 'b0' of the strategy is not in the graph"),
-        ({"regathered": frozenset({("up", "nobody")})}, "no operator 'nobody'"),
+        ({"regathered": frozenset({("up", "nobody", 0)})}, "no operator 'nobody'"),
+        ({"regathered": frozenset({("up", "gelu", 1)})}, "'up' as operand 0, not as 1"),
+        ({"regathered": frozenset({("up", "down", 0)})}, "'up' as operand none, not as 0"),
         (
             {"parameters": {"w1": (("R",), "zero9", ()), "w2": (("R",), "ddp", ())}},
             "scheme 'zero9', expected one of ddp",

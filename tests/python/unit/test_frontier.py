@@ -206,6 +206,18 @@ def test_equal_frontiers_give_equal_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "c.json").read_bytes() == first
 
 
+def test_version_1_did_not_tell_operands_apart(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    frontier().save(path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    columns = document["columns"]
+    columns["regathered"] = [gather[:2] for gather in columns["regathered"]]
+    path.write_text(json.dumps(document | {"version": 1}), encoding="utf-8")
+    for old, new in zip(Frontier.load(path), frontier(), strict=True):
+        gathers = {(t, c, -1 if c else 0) for t, c, _ in new.regathered}
+        assert old == replace(new, regathered=frozenset(gathers))
+
+
 def test_an_unproven_factor_survives(tmp_path: Path) -> None:
     frontier(status="heuristic", factor=math.inf).save(tmp_path / "f.json")
     g = Frontier.load(tmp_path / "f.json")
@@ -265,7 +277,7 @@ def set_in(*keys: Any) -> Callable[[Any, Any], None]:
     ("change", "value", "complaint"),
     [
         (set_in("format"), "tensoropt-strategy", "a 'tensoropt-strategy' file, expected"),
-        (set_in("version"), 2, "version 2.*newer release"),
+        (set_in("version"), 3, "version 3.*newer release"),
         (set_in("version"), None, "field 'version' is null"),
         (set_in("points"), 0, "field 'points' is 0"),
         (set_in("points"), 99, "at most the 8 strategies"),
@@ -283,7 +295,7 @@ def set_in(*keys: Any) -> Callable[[Any, Any], None]:
         (set_in("collectives", 0, 0, 1), 7, "collectives of .* no choice on its mesh"),
         (set_in("collectives", 0), [], "expected a list of collectives"),
         (set_in("columns", "collectives", 0), ["lunch", "x"], "pairs of a phase"),
-        (set_in("columns", "regathered", 0), ["x"], "a list of pairs"),
+        (set_in("columns", "regathered", 0), ["x"], r"a list of \(tensor, consumer, operand\)"),
         (set_in("columns", "operators"), "x", "columns: field 'operators'"),
         (set_in("cost_names"), ["time_s"], r"strategies\[0\]: field 'costs'"),
         (set_in("strategies", 0, "costs", 0), -1, "costs: field 'time_s'"),

@@ -132,7 +132,7 @@ def test_post_norm_residuals_in_sequence() -> None:
     scheme = pick(on(graph), "tensor parallel 8 with sequence parallel").assignment
     assert scheme.tensors["layers.0.norm2"] == (1,)
     assert labels(graph, scheme)["layers.1.add"] == ("d1",)
-    gathered = {tensor for tensor, reader in scheme.regathered if reader is None}
+    gathered = {tensor for tensor, reader, _ in scheme.regathered if reader is None}
     assert "layers.0.norm2" in gathered
 
 

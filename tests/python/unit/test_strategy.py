@@ -68,6 +68,15 @@ def test_numpy_numbers_are_saved_as_plain_ones(tmp_path: Path) -> None:
     assert Strategy.load(tmp_path / "s.json").costs.device_bytes == 7
 
 
+def test_version_1_did_not_tell_operands_apart(tmp_path: Path) -> None:
+    data = strategy().to_dict() | {"version": 1, "regathered": [["a", "b"], ["a", ""]]}
+    (tmp_path / "old.json").write_text(json.dumps(data), encoding="utf-8")
+    old = Strategy.load(tmp_path / "old.json")
+    assert old == strategy(regathered=frozenset({("a", "b", -1), ("a", "", 0)}))
+    old.save(tmp_path / "new.json")
+    assert Strategy.load(tmp_path / "new.json") == old
+
+
 def test_compressed_by_name_recognised_by_content(tmp_path: Path) -> None:
     strategy().save(tmp_path / "s.gz")
     assert (tmp_path / "s.gz").read_bytes()[:2] == b"\x1f\x8b"
@@ -120,7 +129,9 @@ def damage(keys: list[Any], value: Any) -> dict[str, Any]:
         (["parameters", "norm.weight", "scheme"], "zero9", "'zero9', expected one of ddp"),
         (["parameters", "norm.weight", "layout"], ["R"], "one entry for each of the 2 mesh axes"),
         (["parameters", "norm.weight", "axes"], [2], "a list of mesh axes, 0 to 1"),
-        (["regathered"], [["a"]], "a list of"),
+        (["regathered"], [["a"]], r"a list of \(tensor, consumer, operand\)"),
+        (["regathered"], [["a", "b", -2]], "a list of"),
+        (["regathered"], [["a", "b", True]], "a list of"),
         (["collectives", 0, "kind"], "broadcast", r"collectives\[0\]: field 'kind' is 'broadcast'"),
         (["collectives", 0, "axis"], 2, "a mesh axis, 0 to 1"),
         (["collectives", 0, "phase"], "lunch", "forward, backward"),
