@@ -41,6 +41,8 @@ _AUTO_CLASS = {
     "sequence": "AutoModelForSequenceClassification",
     "token": "AutoModelForTokenClassification",
 }
+_DEPTHS = ("num_hidden_layers", "num_decoder_layers", "decoder_layers")
+"""Counts of layers, of which a model needs at least one."""
 
 
 def import_huggingface(
@@ -107,9 +109,13 @@ def _read(config: str | Path | Mapping[str, Any]) -> dict[str, Any]:
             raise ImportModelError(f"{where} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise ImportModelError(f"{where} is not JSON: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+    if not isinstance(content, dict) or "model_type" not in content:
         raise ImportModelError(
             f"{where} is not a Hugging Face configuration: it has no 'model_type'"
+        )
+    if not isinstance(content["model_type"], str):
+        raise ImportModelError(
+            f"{where} has 'model_type' {content['model_type']!r}, expected a name such as 'llama'"
         )
     return content
 
@@ -153,6 +159,15 @@ def _settings(transformers: Any, content: dict[str, Any]) -> Any:
         raise ImportModelError(
             f"configuration of '{kind}' is not valid: {one_line(error)}"
         ) from error
+    for field in _DEPTHS:
+        layers = getattr(settings, field, None)
+        if isinstance(layers, int) and layers < 1:
+            # Some models have a name of their own for it.
+            own = getattr(settings, "attribute_map", {}).get(field, field)
+            written = own if own in content else field
+            raise ImportModelError(
+                f"configuration of '{kind}': {written} is {layers}, expected at least 1"
+            )
     settings.use_cache = False
     if getattr(settings, "decoder_start_token_id", 0) is None or (
         settings.is_encoder_decoder and not hasattr(settings, "decoder_start_token_id")

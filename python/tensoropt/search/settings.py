@@ -11,7 +11,7 @@ from tensoropt.cost.precision import Optimizer, Precision
 from tensoropt.errors import ProblemError
 from tensoropt.graph import Graph
 
-__all__ = ["DEFAULT_EPSILON", "Settings"]
+__all__ = ["DEFAULT_EPSILON", "MOST_THREADS", "Settings"]
 
 Recompute = Literal["none", "full", "sweep"]
 
@@ -21,6 +21,9 @@ has hundreds of border states, and a search takes minutes."""
 
 DEFAULT_EPSILON = 1e-3
 """The promise of a search that is not told otherwise: within 0.1 % in time and in memory."""
+
+MOST_THREADS = 1024
+"""More than this is a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ class Settings:
             raise ProblemError(f"memory_bytes is {memory_bytes!r}, expected a positive number")
         if epsilon is not None and not 0.0 <= epsilon < 1.0:
             raise ProblemError(f"epsilon is {epsilon!r}, expected 0 (exact) or a small number < 1")
-        if threads is not None and threads < 1:
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise ProblemError(
-                f"threads is {threads!r}, expected at least 1, or None for all cores"
+                f"threads is {threads!r}, expected an integer from 1 to {MOST_THREADS}, or None "
+                "for all cores"
             )
         if meshes is not None and max_axes is not None:
             raise ProblemError("meshes and max_axes exclude each other: give one of them")

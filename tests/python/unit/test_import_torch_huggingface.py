@@ -83,7 +83,13 @@ def test_sequence_longer_than_the_positions_is_refused():
     ("config", "options", "message"),
     [
         ({"hidden_size": 4}, {}, "no 'model_type'"),
+        ({"model_type": None}, {}, "has 'model_type' None, expected a name"),
+        ({"model_type": 3}, {}, "has 'model_type' 3, expected a name"),
         ({"model_type": "lama"}, {}, "did you mean llama"),
+        ({**LLAMA, "num_hidden_layers": 0}, {}, "num_hidden_layers is 0, expected at least 1"),
+        ({**LLAMA, "num_hidden_layers": -1}, {}, "num_hidden_layers is -1, expected at least 1"),
+        ({"model_type": "gpt2", "n_layer": 0}, {}, "n_layer is 0, expected at least 1"),
+        ({"model_type": "t5", "num_decoder_layers": -1}, {}, "num_decoder_layers is -1"),
         ({"model_type": "wav2vec2"}, {}, "has no loss that can be imported"),
         ({**LLAMA, "hidden_size": "wide"}, {}, "not valid"),
         ({**LLAMA, "num_attention_heads": 5}, {}, "multiple of the number of attention heads"),

@@ -79,7 +79,8 @@ def test_a_cap_keeps_what_fits_and_names_what_does_not() -> None:
         ({"recompute": "some"}, "recompute is 'some'"),
         ({"epsilon": -1.0}, "epsilon is -1.0"),
         ({"memory_bytes": 0.0}, "memory_bytes is 0.0"),
-        ({"threads": 0}, "threads is 0"),
+        ({"threads": 0}, "threads is 0, expected an integer from 1 to 1024"),
+        ({"threads": 1025}, "threads is 1025, expected an integer from 1 to 1024"),
         ({"meshes": []}, "meshes is empty"),
     ],
 )
