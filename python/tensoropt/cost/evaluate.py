@@ -323,8 +323,10 @@ class _Sum:
                     state = assignment.tensors[link.tensor]
                     self._need(parts.reading_bytes(index, state, by))
                 if conversion.regathered:
-                    # Beside the gradient of the operand, which took the place of what was kept.
-                    self._need(conversion.target_bytes + by.working_bytes)
+                    # Beside the gradient of the operand, which took the place of what was kept;
+                    # other operands may be gathered again too.
+                    again = max(conversion.target_bytes, by.kept_bytes)
+                    self._need(again + by.working_bytes)
             if parts.waits[index]:
                 self._hold(conversion.source_bytes - conversion.target_bytes)
         for name, reader, parameter in parameter_parts(

@@ -33,6 +33,8 @@ class OperatorTerms:
         results that it keeps are charged where their layouts meet (``conversions``).
     working_bytes : float array
         Local operands and results (or their gradients) while it runs.
+    kept_bytes : float array
+        Operands that it keeps for backward and that others made: each may be gathered again.
     resident_bytes : float array
         Buffers.
     """
@@ -43,6 +45,7 @@ class OperatorTerms:
     backward_compute_s: FloatArray
     saved_bytes: FloatArray
     working_bytes: FloatArray
+    kept_bytes: FloatArray
     resident_bytes: FloatArray
 
 
@@ -73,7 +76,7 @@ def operator_terms(
     """
     rule = configs.rule
     zeros = np.zeros(len(configs))
-    inputs, outputs, gradients, saved, buffers = (zeros.copy() for _ in range(5))
+    inputs, outputs, gradients, saved, kept, buffers = (zeros.copy() for _ in range(6))
     for operand, tensor in enumerate(graph.operands(operator)):
         if tensor is None or tensor.kind == "constant":
             continue
@@ -85,6 +88,8 @@ def operator_terms(
             buffers += nbytes
         elif tensor.kind == "input" and operand in rule.saved_inputs:
             saved += nbytes
+        elif tensor.kind == "activation" and operand in rule.saved_inputs:
+            kept += nbytes
     for result, tensor in enumerate(graph.results(operator)):
         outputs += local_bytes(model, tensor, configs.output_states[result])
     for extent in rule.saved_extra:
@@ -111,6 +116,7 @@ def operator_terms(
         backward,
         saved if needs_backward else zeros,
         inputs + outputs,
+        kept,
         buffers,
     )
 

@@ -152,7 +152,7 @@ class Parts:
         trained = any(t.requires_grad for t in results)
         in_states: list[State] = []
         in_bytes: list[float] = []
-        gradient_bytes = saved = buffers = 0.0
+        gradient_bytes = saved = kept = buffers = 0.0
         for operand, tensor in enumerate(operands):
             if tensor is None or tensor.kind == "constant":
                 in_states.append(())
@@ -164,8 +164,9 @@ class Parts:
             in_bytes.append(size)
             gradient_bytes += size if tensor.requires_grad else 0.0
             buffers += size if tensor.kind == "buffer" else 0.0
-            if tensor.kind == "input" and operand in rule.saved_inputs:
-                saved += size
+            if operand in rule.saved_inputs:
+                saved += size if tensor.kind == "input" else 0.0
+                kept += size if tensor.kind == "activation" else 0.0
         out_states = [result_state(rule, i, labels) for i in range(len(results))]
         out_bytes = [self.local_bytes(t, s) for t, s in zip(results, out_states, strict=True)]
         for extent in rule.saved_extra:
@@ -192,6 +193,7 @@ class Parts:
             tuple(inside["backward"]) if trained else (),
             saved if trained else 0.0,
             working,
+            kept,
             buffers,
             tuple(in_states),
             tuple(out_states),

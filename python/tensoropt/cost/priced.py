@@ -46,6 +46,8 @@ class OperatorPart:
         Kept for backward beside operands and results: statistics, masks, batch inputs.
     working_bytes : float
         Local operands and results.
+    kept_bytes : float
+        Operands that it keeps for backward and that others made: each may be gathered again.
     buffer_bytes : float
         Buffers, which stay.
     operand_states, result_states : tuple of states
@@ -62,6 +64,7 @@ class OperatorPart:
     backward_moves: tuple[Move, ...]
     saved_bytes: float
     working_bytes: float
+    kept_bytes: float
     buffer_bytes: float
     operand_states: tuple[State, ...]
     result_states: tuple[State, ...]

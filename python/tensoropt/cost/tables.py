@@ -448,9 +448,11 @@ class Tables:
         again[..., SAVED] += grown if inner else 0.0
         again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], terms.regather_transient_bytes)
         if link.target.kind == "operator":
-            # Its reader holds what was gathered again beside the gradient of it.
-            working = self.terms_of_operator(int(link.target.key)).working_bytes
-            again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], there + working[None, :])
+            # Its reader holds what was gathered again beside the gradient of it, and perhaps so of
+            # other operands.
+            reader = self.terms_of_operator(int(link.target.key))
+            need = reader.working_bytes[None, :] + np.maximum(there, reader.kept_bytes[None, :])
+            again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], need)
         return np.stack([keep, again])
 
     def _reading(self, link: Conversion, source: IntArray, target: IntArray) -> FloatArray:

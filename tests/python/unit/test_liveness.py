@@ -130,7 +130,7 @@ def test_a_recomputed_block_gathers_its_input_anew() -> None:
         {0: ("m0",), 1: ("n",), 2: ("d1",)},
         {"first": (1,), "second": (4,)},
         {"first.w": Scheme("ddp"), "second.w": Scheme("ddp")},
-        frozenset({("first", None)}),
+        frozenset({("first", None, 0)}),
     )
     timeline = replay(build_program(parts, assignment))
     events = timeline.program.events
