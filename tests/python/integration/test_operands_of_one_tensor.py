@@ -42,8 +42,7 @@ def attention() -> Graph:
     shape = (8, 4, 32, 16)
 
     def read(b: GraphBuilder, y: str) -> str:
-        rest = {"causal": True, "scale": 1.0, "dropout": 0.0}
-        return b.op("attention", (y, y, y), shape, name="z", **rest)
+        return b.op("attention", (y, y, y), shape, name="z", causal=True, scale=1.0, dropout=0.0)
 
     return graph_of("attention", shape, read)
 
