@@ -120,7 +120,7 @@ class CostGraph:
         """
 
     def add_table_with_alternatives(
-        self, shape: Sequence[int], offsets: ArrayLike, costs: ArrayLike
+        self, shape: Sequence[int], offsets: ArrayLike, costs: ArrayLike, factor: float = 1.0
     ) -> int:
         """Add a table whose cells hold any number of alternatives.
 
@@ -133,6 +133,9 @@ class CostGraph:
             alternatives at the end. A cell without alternatives is impossible.
         costs : array of shape (alternatives, D)
             The cost vectors.
+        factor : float, default 1.0
+            The factor within which the alternatives cover the true ones, as those of a trimmed
+            `Contraction` do. `Solution.factor` includes it.
 
         Returns
         -------
@@ -142,7 +145,8 @@ class CostGraph:
         Raises
         ------
         ProblemError
-            If the offsets fall or do not match, or a cost is NaN, negative or infinite.
+            If the offsets fall or do not match, a cost is NaN, negative or infinite, or the factor
+            is below 1.
         """
 
     def add_contraction(self, contraction: Contraction) -> int:
@@ -397,6 +401,7 @@ def solve(
     caps: Sequence[float | None] | None = None,
     *,
     peak: tuple[int, int] | tuple[int, int, float | None] | None = None,
+    known: NDArray[np.float64] | None = None,
     time_limit_s: float | None = None,
     work_limit: int | None = None,
     max_points: int | None = None,
@@ -422,6 +427,11 @@ def solve(
     peak : (resident, transient) or (resident, transient, cap), optional
         Two objectives that are one to you, such as memory that stays (a "sum") and memory that
         comes and goes (a "max"). The frontier is then over their sum and the other objectives.
+    known : (n, D) float array, optional
+        Cost vectors that you reached elsewhere, in the units of the costs; with `peak` one column
+        less, without the transient objective and with the peak in the place of the resident one.
+        What they cover need not be found, which saves work; points that one of them dominates are
+        not returned, and `Solution.factor` speaks of both together.
     time_limit_s : float, optional
         Stop after this time with the best points so far. The result then depends on the machine.
     work_limit : int, optional

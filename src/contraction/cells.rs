@@ -3,7 +3,7 @@
 use crate::frontier::CostVector;
 
 /// Frontiers of all cells of a table, row-major, after each other in one allocation.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cells<C> {
     pub dims: Box<[u32]>,
     /// Where each cell begins, and the end.

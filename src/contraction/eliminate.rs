@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::cells::strides;
 use super::engine::{Engine, JoinSpec, Op};
-use super::leaf::{Leaf, View};
+use super::guard::Guard;
+use super::leaf::View;
 use super::meter::Halt;
 use super::order::{Order, Priority};
 use super::trace::{Instance, Source, Trace};
 use crate::error::Error;
 use crate::frontier::CostVector;
-use crate::ids::{FactorId, NodeId};
-use crate::problem::CostGraph;
+use crate::ids::{FactorId, NodeId, TableId};
+use crate::problem::{CostGraph, Table};
 
 /// Factors of one node beyond which those over the same nodes are added up first.
 const LARGE_BUCKET: usize = 12;
@@ -65,6 +66,55 @@ pub(crate) fn eliminate<C: CostVector>(
     network.finish(keep)
 }
 
+/// Repeats an elimination step by step on what another view shows, without the points that a guard
+/// drops.
+///
+/// # Errors
+///
+/// [`Halt`] if a limit is hit or the meter says so.
+pub(crate) fn repeat<C: CostVector>(
+    trace: &Trace<C>,
+    graph: &CostGraph,
+    view: &View,
+    guard: &Guard,
+    limits: Limits,
+    engine: &mut Engine<'_, C>,
+) -> Result<Trace<C>, Halt> {
+    let mut leaves: Vec<Option<Arc<Op<C>>>> = vec![None; graph.tables()];
+    let mut shown = |engine: &mut Engine<'_, C>, table: &Table, slot: TableId| {
+        let slot = slot.index();
+        Arc::clone(leaves[slot].get_or_insert_with(|| engine.shown(table, slot, view)))
+    };
+    let mut instances: Vec<Instance<C>> = Vec::with_capacity(trace.instances.len());
+    let meter = engine.meter();
+    meter.total.store(trace.instances.len() as u64, Relaxed);
+    for (index, instance) in trace.instances.iter().enumerate() {
+        meter.done.store(index as u64, Relaxed);
+        let op = match &instance.source {
+            Source::Unit => engine.unit(),
+            &Source::Node(node) => {
+                let id = NodeId(node);
+                shown(engine, graph.node_table(id), graph.node_table_id(id))
+            }
+            &Source::Factor(factor) => {
+                let id = FactorId(factor);
+                shown(engine, graph.factor_table(id), graph.factor_table_id(id))
+            }
+            Source::Join { left, right, spec, .. } => {
+                let (left, right) = (&instances[*left].op, &instances[*right].op);
+                engine.join(left, right, spec, guard.table(index))?
+            }
+        };
+        if engine.bytes > limits.bytes {
+            let cluster = instance.scope.iter().map(|&node| NodeId(node)).collect();
+            return Err(Error::Bytes { cluster, bytes: engine.bytes, limit: limits.bytes }.into());
+        }
+        let (scope, source) = (instance.scope.clone(), instance.source.clone());
+        instances.push(Instance { op, scope, source });
+    }
+    Ok(Trace { algebra: engine.algebra, instances })
+}
+
 /// The factors that are left, and everything that was.
 struct Network<'n, 'm, C: CostVector> {
     dims: Vec<u32>,
@@ -97,9 +147,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
         for node in nodes.filter(|node| !keep.contains(&NodeId(*node))) {
             let id = NodeId(node);
             let (table, slot) = (graph.node_table(id), graph.node_table_id(id).index());
-            let op = leaves[slot].get_or_insert_with(|| {
-                network.engine.leaf(Leaf::shown(table, slot, view), table.factor())
-            });
+            let op = leaves[slot].get_or_insert_with(|| network.engine.shown(table, slot, view));
             let op = Arc::clone(op);
             network.add(Instance { op, scope: vec![node], source: Source::Node(node) });
         }
@@ -110,9 +158,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
                 continue;
             }
             let (table, slot) = (graph.factor_table(id), graph.factor_table_id(id).index());
-            let op = leaves[slot].get_or_insert_with(|| {
-                network.engine.leaf(Leaf::shown(table, slot, view), table.factor())
-            });
+            let op = leaves[slot].get_or_insert_with(|| network.engine.shown(table, slot, view));
             let op = Arc::clone(op);
             let scope = scope.iter().map(|node| node.0).collect();
             network.add(Instance { op, scope, source: Source::Factor(factor) });
@@ -146,7 +192,8 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
         scope.dedup();
         let cells: f64 = scope.iter().map(|&n| f64::from(self.dims[n as usize]).log2()).sum();
         let points: f64 = bucket.iter().map(|&i| self.instances[i].op.cells.density().log2()).sum();
-        Priority::new(scope.len() - 1, cells + points)
+        let height = bucket.iter().map(|&i| self.instances[i].op.height).max().unwrap_or(0);
+        Priority::new(scope.len() - 1, height, cells + points)
     }
 
     /// Replaces the factors that mention a node by one that does not.
@@ -261,7 +308,7 @@ impl<'n, 'm, C: CostVector> Network<'n, 'm, C> {
         let spec = Arc::new(self.spec(&scope, a, right, eliminated));
         let (left_op, right_op) =
             (Arc::clone(&self.instances[a].op), Arc::clone(&self.instances[right].op));
-        let op = self.engine.join(&left_op, &right_op, &spec)?;
+        let op = self.engine.join(&left_op, &right_op, &spec, None)?;
         if self.engine.bytes > self.limits.bytes {
             let cluster = scope.iter().map(|&node| NodeId(node)).collect();
             let (bytes, limit) = (self.engine.bytes, self.limits.bytes);

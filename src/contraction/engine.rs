@@ -9,11 +9,13 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::cells::Cells;
-use super::leaf::Leaf;
+use super::guard::{CellGuard, TableGuard};
+use super::leaf::{Leaf, View};
 use super::meter::{Halt, Meter};
 use super::thinning::{Reducer, Thinning};
 use crate::error::Error;
 use crate::frontier::{CostVector, Scratch, Term, Work, trim, union_of_sums};
+use crate::problem::Table;
 
 /// Pairs below which a table is computed where it is asked for, and a job's least size.
 const JOB_PAIRS: u64 = 1 << 15;
@@ -104,6 +106,9 @@ pub(crate) struct Engine<'m, C: CostVector> {
     pub peak_bytes: u64,
     meter: &'m Meter,
     next: u32,
+    /// Tables of the problem in whole, for the view last asked for.
+    whole: FxHashMap<usize, Arc<Leaf<C>>>,
+    view: Option<View>,
     leaves: FxHashMap<u64, Vec<Arc<Op<C>>>>,
     joins: FxHashMap<(u32, u32, Arc<JoinSpec>), Arc<Op<C>>>,
     unit: Arc<Op<C>>,
@@ -126,6 +131,8 @@ impl<'m, C: CostVector> Engine<'m, C> {
             peak_bytes: 0,
             meter,
             next: 1,
+            whole: FxHashMap::default(),
+            view: None,
             leaves: FxHashMap::default(),
             joins: FxHashMap::default(),
             unit: Arc::new(unit),
@@ -142,6 +149,12 @@ impl<'m, C: CostVector> Engine<'m, C> {
         Arc::clone(&self.unit)
     }
 
+    /// Counts only bytes that are still held: those of tables that may be asked for again, and what
+    /// the caller keeps of earlier eliminations.
+    pub fn recount(&mut self, kept: u64) {
+        self.bytes = kept + self.joins.values().map(|op| op.cells.bytes()).sum::<u64>();
+    }
+
     /// Sets how cells are thinned from now on, and forgets tables that were thinned otherwise.
     pub fn set_thinning(&mut self, thinning: Thinning) {
         if self.thinning != thinning {
@@ -150,8 +163,24 @@ impl<'m, C: CostVector> Engine<'m, C> {
         }
     }
 
+    /// A table of the problem, all of it that the view's objectives, caps and strike leave.
+    pub fn whole(&mut self, table: &Table, slot: usize, view: &View) -> Arc<Leaf<C>> {
+        let of = View { only: None, hulls: false, ..view.clone() };
+        if self.view.as_ref() != Some(&of) {
+            self.whole.clear();
+            self.view = Some(of);
+        }
+        Arc::clone(self.whole.entry(slot).or_insert_with(|| Arc::new(Leaf::new(table, view))))
+    }
+
+    /// A table of the problem, as the view shows it.
+    pub fn shown(&mut self, table: &Table, slot: usize, view: &View) -> Arc<Op<C>> {
+        let leaf = self.whole(table, slot, view).shown(slot, view);
+        self.leaf(leaf, table.factor())
+    }
+
     /// Takes in a table of the problem. Equal ones become one.
-    pub fn leaf(&mut self, leaf: Leaf<C>, factor: f64) -> Arc<Op<C>> {
+    fn leaf(&mut self, leaf: Leaf<C>, factor: f64) -> Arc<Op<C>> {
         let mut hasher = FxHasher::default();
         leaf.cells.dims.hash(&mut hasher);
         leaf.cells.starts.hash(&mut hasher);
@@ -175,7 +204,8 @@ impl<'m, C: CostVector> Engine<'m, C> {
         op
     }
 
-    /// `prune(union over k of left(x, k) (+) right(x, k))` for every cell `x` of the result.
+    /// `prune(union over k of left(x, k) (+) right(x, k))` for every cell `x` of the result, without
+    /// the points that a guard drops.
     ///
     /// # Errors
     ///
@@ -185,16 +215,17 @@ impl<'m, C: CostVector> Engine<'m, C> {
         left: &Arc<Op<C>>,
         right: &Arc<Op<C>>,
         spec: &Arc<JoinSpec>,
+        guard: Option<TableGuard<'_>>,
     ) -> Result<Arc<Op<C>>, Halt> {
         let key = (left.id, right.id, Arc::clone(spec));
-        if let Some(op) = self.joins.get(&key) {
+        if let Some(op) = self.joins.get(&key).filter(|_| guard.is_none()) {
             self.reused += 1;
             return Ok(Arc::clone(op));
         }
         let carried = left.factor.max(right.factor);
         let height = 1 + left.height.max(right.height);
         let delta = self.thinning.delta(height, carried);
-        let parts = self.compute(&left.cells, &right.cells, spec, delta)?;
+        let parts = self.compute(&left.cells, &right.cells, spec, (delta, guard))?;
         let mut cells = Cells {
             dims: spec.dims.clone().into(),
             starts: Vec::with_capacity(spec.cells() + 1),
@@ -222,11 +253,22 @@ impl<'m, C: CostVector> Engine<'m, C> {
         self.meter.pairs.store(self.work.pairs, Relaxed);
         self.meter.bytes.store(self.bytes, Relaxed);
         self.meter.points.store(op.cells.points.len() as u64, Relaxed);
-        self.joins.insert(key, Arc::clone(&op));
+        if guard.is_none() {
+            self.joins.insert(key, Arc::clone(&op));
+        }
         if self.work_limit.is_some_and(|limit| self.work.pairs > limit) {
             return Err(Halt::Work);
         }
         Ok(op)
+    }
+
+    /// The limit, and what a guard says about each objective by itself.
+    fn limit_within(&self, guard: &CellGuard<'_>) -> Option<C> {
+        let corner = guard.corner();
+        let caps: Vec<u64> = (0..C::OBJECTIVES)
+            .map(|i| self.limit.map_or(u64::MAX, |limit| limit.get(i)).min(corner[i]))
+            .collect();
+        Some(C::limit(&caps))
     }
 
     fn compute(
@@ -234,10 +276,10 @@ impl<'m, C: CostVector> Engine<'m, C> {
         left: &Cells<C>,
         right: &Cells<C>,
         spec: &JoinSpec,
-        delta: f64,
+        less: Less<'_>,
     ) -> Result<Vec<Part<C>>, Halt> {
         let jobs = jobs(left, right, spec);
-        let run = |job: &Range<usize>| self.run(left, right, spec, delta, job.clone());
+        let run = |job: &Range<usize>| self.run(left, right, spec, less, job.clone());
         let parts: Option<Vec<Part<C>>> = if let [job] = &jobs[..] {
             run(job).map(|part| vec![part])
         } else {
@@ -252,7 +294,7 @@ impl<'m, C: CostVector> Engine<'m, C> {
         left: &Cells<C>,
         right: &Cells<C>,
         spec: &JoinSpec,
-        delta: f64,
+        (delta, guard): Less<'_>,
         cells: Range<usize>,
     ) -> Option<Part<C>> {
         let (mut scratch, mut reducer) = (Scratch::new(), Reducer::new());
@@ -273,9 +315,15 @@ impl<'m, C: CostVector> Engine<'m, C> {
                 spec.terms(left, right, cell)
                     .filter(|term| !term.left.is_empty() && !term.right.is_empty()),
             );
-            if !terms.is_empty() {
-                let (algebra, limit) = (&self.algebra, self.limit);
-                union_of_sums(algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
+            let guard = guard.map(|guard| guard.cell(cell));
+            // What is out of reach of all targets need not be computed.
+            if !terms.is_empty() && !matches!(guard, Some(None)) {
+                let guard = guard.flatten();
+                let limit = guard.as_ref().map_or(self.limit, |guard| self.limit_within(guard));
+                union_of_sums(&self.algebra, &terms, limit, &mut out, &mut scratch, &mut part.work);
+                if let Some(guard) = guard {
+                    guard.keep(&mut out);
+                }
                 let Thinning { exact, .. } = self.thinning;
                 part.factor = part.factor.max(reducer.reduce(&mut out, room, exact, &mut scratch));
                 if delta > 0.0 && out.len() > FEW {
@@ -288,6 +336,9 @@ impl<'m, C: CostVector> Engine<'m, C> {
         Some(part)
     }
 }
+
+/// How a join gives less than all: what its cells may lose to trimming, and a guard.
+type Less<'g> = (f64, Option<TableGuard<'g>>);
 
 /// A run of cells of a result.
 struct Part<C> {

@@ -76,17 +76,15 @@ impl<C: CostVector> Leaf<C> {
         leaf
     }
 
-    /// The table of the problem with this number, as the view shows it.
-    pub fn shown(table: &Table, slot: usize, view: &View) -> Self {
-        let leaf = Self::new(table, view);
+    /// The table with a number, as the view shows it; `self` is the whole of it.
+    pub fn shown(&self, slot: usize, view: &View) -> Self {
         if let Some(marks) = view.only.as_ref().and_then(|only| only[slot].as_ref()) {
-            return leaf.filter(marks);
+            return self.filter(marks);
         }
         if view.hulls {
-            let marks = leaf.hulls();
-            return leaf.filter(&marks);
+            return self.filter(&self.hulls());
         }
-        leaf
+        Self { cells: self.cells.clone(), alternatives: self.alternatives.clone() }
     }
 
     /// Number of vertices of the hulls of all cells; two objectives.
@@ -109,8 +107,8 @@ impl<C: CostVector> Leaf<C> {
         marks
     }
 
-    /// Leaves only the points that are marked.
-    fn filter(self, marks: &[bool]) -> Self {
+    /// Only the points that are marked.
+    fn filter(&self, marks: &[bool]) -> Self {
         let mut starts = Vec::with_capacity(self.cells.starts.len());
         let (mut points, mut alternatives) = (Vec::new(), Vec::new());
         starts.push(0);
@@ -122,6 +120,6 @@ impl<C: CostVector> Leaf<C> {
             }
             starts.push(points.len());
         }
-        Self { cells: Cells { dims: self.cells.dims, starts, points }, alternatives }
+        Self { cells: Cells { dims: self.cells.dims.clone(), starts, points }, alternatives }
     }
 }

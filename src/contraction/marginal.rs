@@ -13,6 +13,8 @@
 //! * [`Sums::least`], [`Sums::solution`]: the least sum, and the point of a solution behind it.
 //! * [`Sums::mark`]: marginals, by a second sweep from the answer back to the tables.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::leaf::{Leaf, Marks};
@@ -147,7 +149,7 @@ impl<'t, C: CostVector> Sums<'t, C> {
     pub fn mark(
         &self,
         limits: &[u64],
-        leaves: &[Option<Leaf<C>>],
+        leaves: &[Option<Arc<Leaf<C>>>],
         slot: impl Fn(&Source) -> Option<usize>,
     ) -> Marks {
         let mut limit = [0; LANES];
@@ -183,6 +185,17 @@ impl<'t, C: CostVector> Sums<'t, C> {
             if is_join && table.len() > 1 && cells + table.len() <= most {
                 cells += table.len();
                 found.push((index, rest.iter().zip(table).map(|(a, b)| sum(a, b)).collect()));
+            }
+        });
+        found
+    }
+
+    /// The least weighted sums that the rest of the problem adds to each cell of some instances.
+    pub fn rests(&self, wanted: impl Fn(usize) -> bool) -> Vec<(usize, Vec<Lanes>)> {
+        let mut found = Vec::new();
+        self.back(&[NONE; LANES], |index, rest| {
+            if wanted(index) {
+                found.push((index, rest.to_vec()));
             }
         });
         found

@@ -24,6 +24,7 @@
 //! * `pair`: the pair of points behind a sum.
 //! * `thinning`: fewer points, with a proven factor.
 //! * `marginal`: least weighted sums, and what is left of the tables once much is known.
+//! * `guard`: what partial solutions can still come to, and which can be dropped for it.
 //! * `scalar`: exact optima of weighted sums along the same trace.
 //! * `block`: contraction of a part of a graph to a table over its boundary.
 
@@ -31,6 +32,7 @@ mod block;
 pub(crate) mod cells;
 pub(crate) mod eliminate;
 pub(crate) mod engine;
+pub(crate) mod guard;
 pub(crate) mod leaf;
 pub(crate) mod marginal;
 pub(crate) mod meter;

@@ -78,6 +78,14 @@ impl<C: CostVector> Trace<C> {
         self.instances.last().expect("a trace ends with its answer")
     }
 
+    /// Bytes of the frontiers that it made.
+    pub fn bytes(&self) -> u64 {
+        let made = self.instances.iter().filter(|i| matches!(i.source, Source::Join { .. }));
+        let different: FxHashMap<u32, u64> =
+            made.map(|instance| (instance.op.id, instance.op.cells.bytes())).collect();
+        different.values().sum()
+    }
+
     /// The choices that give each of some points of the answer, by position among all of its
     /// points. Cells that many of them go through, and tables that occur often, are searched once.
     ///

@@ -160,6 +160,9 @@ impl CostGraph {
     ///     alternatives at the end. A cell without alternatives is impossible.
     /// costs : array of shape (alternatives, D)
     ///     The cost vectors.
+    /// factor : float, default 1.0
+    ///     The factor within which the alternatives cover the true ones, as those of a trimmed
+    ///     `Contraction` do. `Solution.factor` includes it.
     ///
     /// Returns
     /// -------
@@ -169,15 +172,19 @@ impl CostGraph {
     /// Raises
     /// ------
     /// ProblemError
-    ///     If the offsets fall or do not match, or a cost is NaN, negative or infinite.
+    ///     If the offsets fall or do not match, a cost is NaN, negative or infinite, or the factor
+    ///     is below 1.
+    #[pyo3(signature = (shape, offsets, costs, factor=1.0))]
     fn add_table_with_alternatives(
         &mut self,
         shape: Vec<usize>,
         offsets: &Bound<'_, PyAny>,
         costs: &Bound<'_, PyAny>,
+        factor: f64,
     ) -> PyResult<u32> {
         let objectives = self.graph.objectives();
-        let table = table_with_alternatives(&shape, offsets, costs, &self.units, objectives)?;
+        let table = table_with_alternatives(&shape, offsets, costs, &self.units, objectives)?
+            .with_factor(factor)?;
         Ok(self.graph_mut().add_table(table)?.0)
     }
 

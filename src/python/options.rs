@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use numpy::PyReadonlyArray2;
 use pyo3::prelude::*;
 
 use super::arrays::Units;
@@ -65,6 +66,30 @@ impl PeakArgument {
         let cap = cap_of(cap, resident, units, || "peak cap".into())?;
         Ok(Peak { resident, transient, cap })
     }
+}
+
+/// The argument `known` in steps; a row with an infinite cost says nothing and is left out.
+///
+/// `objectives` are those of the columns.
+pub(super) fn known(
+    known: &PyReadonlyArray2<'_, f64>,
+    objectives: &[usize],
+    units: &Units,
+) -> PyResult<Vec<Vec<u64>>> {
+    let mut rows = Vec::new();
+    for (number, row) in known.as_array().outer_iter().enumerate() {
+        // What does not fit the columns is refused with the other options.
+        let encoded: PyResult<Option<Vec<u64>>> = row
+            .iter()
+            .enumerate()
+            .map(|(column, &cost)| {
+                let objective = objectives.get(column).copied().unwrap_or(column);
+                units.encode(objective, cost, || format!("known[{number}, {column}]"))
+            })
+            .collect();
+        rows.extend(encoded?);
+    }
+    Ok(rows)
 }
 
 /// A cap in steps, rounded as costs are; none if it is infinite.

@@ -1,5 +1,6 @@
 //! `solve` and `Solution`: the frontier and the plans behind it as numpy arrays.
 
+use numpy::PyReadonlyArray2;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
@@ -8,7 +9,7 @@ use super::arrays::{ChoiceMatrix, ChoiceVector, Units, frozen_matrix, frozen_vec
 use super::enter::enter;
 use super::errors::problem;
 use super::graph::CostGraph;
-use super::options::{Arguments, PeakArgument};
+use super::options::{Arguments, PeakArgument, known};
 use crate::{Choice, Plan, Quantity, UNCHOSEN};
 
 /// Find the Pareto frontier of a cost graph.
@@ -29,6 +30,11 @@ use crate::{Choice, Plan, Quantity, UNCHOSEN};
 /// peak : (resident, transient) or (resident, transient, cap), optional
 ///     Two objectives that are one to you, such as memory that stays (a "sum") and memory that
 ///     comes and goes (a "max"). The frontier is then over their sum and the other objectives.
+/// known : (n, D) float array, optional
+///     Cost vectors that you reached elsewhere, in the units of the costs; with `peak` one column
+///     less, without the transient objective and with the peak in the place of the resident one.
+///     What they cover need not be found, which saves work; points that one of them dominates are
+///     not returned, and `Solution.factor` speaks of both together.
 /// time_limit_s : float, optional
 ///     Stop after this time with the best points so far. The result then depends on the machine.
 /// work_limit : int, optional
@@ -66,8 +72,8 @@ use crate::{Choice, Plan, Quantity, UNCHOSEN};
 /// [[2, 9], [4, 5], [5, 3]]
 #[pyfunction]
 #[pyo3(signature = (
-    graph, epsilon=0.0, threads=None, caps=None, *, peak=None, time_limit_s=None, work_limit=None,
-    max_points=None, max_table_cells=None, max_bytes=None, progress=None
+    graph, epsilon=0.0, threads=None, caps=None, *, peak=None, known=None, time_limit_s=None,
+    work_limit=None, max_points=None, max_table_cells=None, max_bytes=None, progress=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(super) fn solve(
@@ -77,6 +83,7 @@ pub(super) fn solve(
     threads: Option<i64>,
     caps: Option<Vec<Option<f64>>>,
     peak: Option<PeakArgument>,
+    known: Option<PyReadonlyArray2<'_, f64>>,
     time_limit_s: Option<f64>,
     work_limit: Option<i64>,
     max_points: Option<i64>,
@@ -97,6 +104,12 @@ pub(super) fn solve(
     let mut options = arguments.options(&graph.units)?;
     options.peak = peak.map(|peak| peak.peak(&graph.units)).transpose()?;
     let (graph, units) = graph.snapshot();
+    if let Some(known) = known {
+        let transient = options.peak.map(|peak| peak.transient);
+        let objectives: Vec<usize> =
+            (0..graph.objectives()).filter(|&i| Some(i) != transient).collect();
+        options.known = self::known(&known, &objectives, &units)?;
+    }
     let solution = enter(py, progress, |watch| crate::solve_watched(&graph, &options, watch))?;
     let resident = options.peak.map(|peak| peak.resident);
     Ok(Solution { solution, units, resident, costs: PyOnceLock::new(), plans: PyOnceLock::new() })

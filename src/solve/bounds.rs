@@ -15,9 +15,12 @@
 //! marginals (Dechter's "mini-bucket" literature calls them min-marginals) in place of the
 //! branch-and-bound of its second phase.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::certificate::{Corner, corners, quotient};
+use crate::contraction::guard::Target;
 use crate::contraction::leaf::{Leaf, Marks};
 use crate::contraction::marginal::{LANES, LARGEST, Lanes, Sums, Weights};
 use crate::contraction::trace::{Source, Trace};
@@ -28,6 +31,9 @@ const WEIGHTS: usize = 256;
 
 /// Cells of all tables by which solutions are told apart, at most.
 const MOST_CELLS: usize = 1 << 15;
+
+/// Groups of corners that partial solutions are held against, about.
+const TARGETS: usize = 32;
 
 /// Weights to either side of the sharpest one that are tried for a corner.
 const NEAR: usize = 8;
@@ -197,6 +203,33 @@ impl<C: CostVector> Bounds<C> {
         })
     }
 
+    /// What solutions lie below that the known points do not cover within `1 + epsilon`: the corners
+    /// of their staircase that the hull leaves, with the weights about the sharpest one of each.
+    /// Neighbours with the same sharpest weight are merged until there are not too many.
+    pub fn targets(&self, known: &[C], epsilon: f64) -> Vec<Target> {
+        let open: Vec<(usize, Corner)> = corners(known, self.caps)
+            .map(|corner| (self.sharpest(corner), corner))
+            .filter(|((_, factor), _)| *factor > 1.0 + epsilon)
+            .map(|((sharpest, _), corner)| (sharpest, corner))
+            .collect();
+        let most = open.len().div_ceil(TARGETS);
+        open.chunk_by(|(a, _), (b, _)| a == b)
+            .flat_map(|same| same.chunks(most))
+            .map(|corners| {
+                let sharpest = corners[0].0;
+                let first = sharpest.saturating_sub(NEAR);
+                let near = &self.bounds[first..(sharpest + NEAR + 1).min(self.bounds.len())];
+                let limit = |weights| {
+                    let reaches =
+                        corners.iter().map(|&(_, corner)| reach(corner, weights, epsilon));
+                    reaches.fold(0, u64::max)
+                };
+                let limits = near.iter().map(|&(weights, _)| limit(weights)).collect();
+                Target { first, sharpest: sharpest - first, limits }
+            })
+            .collect()
+    }
+
     /// Marks the points of the problem's tables without which something would be lost.
     ///
     /// # Arguments
@@ -212,7 +245,7 @@ impl<C: CostVector> Bounds<C> {
         trace: &Trace<C>,
         known: &[C],
         epsilon: f64,
-        leaves: &[Option<Leaf<C>>],
+        leaves: &[Option<Arc<Leaf<C>>>],
         slot: impl Fn(&Source) -> Option<usize> + Sync,
     ) -> Marks {
         // Above the least sum itself, so that the solutions that have it stay.

@@ -7,12 +7,14 @@
 //!
 //! * [`options`](SolveOptions): what is asked, and the limits.
 //! * [`pool`](self): an owned pool; the calling thread watches clock and caller.
-//! * `bounds`: with two sums, what the hull of the frontier leaves of the problem.
+//! * `bounds`: with two sums, what the hull of the frontier leaves of the problem; `bounded`: passes
+//!   over that.
 //! * [`certificate`](Certificate): with `epsilon`, cells are thinned and the factor that results is
 //!   proven afterwards; where it is too large, the solve is repeated with less thinning.
 //! * [`peak`](Peak): an objective that adds up by maximum is taken apart by thresholds.
 //! * [`status`](Status): why it ended.
 
+mod bounded;
 mod bounds;
 mod certificate;
 mod expand;

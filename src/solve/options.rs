@@ -30,6 +30,11 @@ pub struct SolveOptions {
     pub caps: Vec<Option<u64>>,
     /// Two objectives that are one for the user: peak memory.
     pub peak: Option<Peak>,
+    /// Cost vectors that were reached elsewhere: one entry per objective of the answer (with a peak
+    /// that is all but the transient one, and the peak is in the place of the resident one).
+    /// What they cover need not be found, so much of the search can be left out; points that one
+    /// of them dominates are not returned.
+    pub known: Vec<Vec<u64>>,
     /// Cells of the largest table that an elimination may make.
     pub max_table_cells: usize,
     /// Bytes of all frontiers held at a time.
@@ -61,6 +66,7 @@ impl Default for SolveOptions {
             threads: None,
             caps: Vec::new(),
             peak: None,
+            known: Vec::new(),
             max_table_cells: 1 << 24,
             max_bytes: 4 << 30,
             work_limit: None,
@@ -96,6 +102,13 @@ impl SolveOptions {
     #[must_use]
     pub fn with_peak(mut self, peak: Peak) -> Self {
         self.peak = Some(peak);
+        self
+    }
+
+    /// Sets [`known`](Self::known).
+    #[must_use]
+    pub fn with_known(mut self, known: &[Vec<u64>]) -> Self {
+        self.known = known.to_vec();
         self
     }
 
@@ -135,6 +148,16 @@ impl SolveOptions {
         }
         if self.max_points == Some(0) {
             return refuse("max_points", "expected at least 1, got 0".into());
+        }
+        let entries = graph.objectives() - usize::from(self.peak.is_some());
+        if let Some(row) = self.known.iter().position(|row| row.len() != entries) {
+            return refuse(
+                "known",
+                format!(
+                    "expected {entries} entries in every row, row {row} has {}",
+                    self.known[row].len()
+                ),
+            );
         }
         self.peak.map_or(Ok(()), |peak| validate_peak(peak, graph))
     }

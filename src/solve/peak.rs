@@ -12,12 +12,14 @@
 //! part lies between a lower value `s` and `t`: such a solution is dominated by a point of that
 //! frontier in everything but the transient part, which is at least `s`. If the points found so far
 //! cover this bound, no threshold between `s` and `t` can add anything. So intervals of thresholds
-//! are halved only where the bound is not covered, within `epsilon` if there is one.
+//! are divided only where the bound is not covered, within `epsilon` if there is one. And what the
+//! points found need in truth is mostly less than the threshold: above the largest of that, there is
+//! nothing to be found either.
 
 use std::sync::Arc;
 
 use super::options::Peak;
-use super::refine::{Found, Front, Request, Solver};
+use super::refine::{Found, Front, Request, Solver, in_truth, vectors};
 use super::solution::Certificate;
 use crate::contraction::leaf::View;
 use crate::contraction::trace::Trace;
@@ -28,17 +30,28 @@ use crate::problem::CostGraph;
 /// Objectives beside the transient one, at most.
 const OBJECTIVES: usize = 3;
 
-/// Thresholds solved for with `epsilon`, at most: what they leave uncovered is said in the factor.
-const MOST_THRESHOLDS: usize = 6;
+/// With `epsilon`, thresholds solved for and sums looked at after which there are no more: what is
+/// left uncovered is said in the factor.
+const MOST_THRESHOLDS: usize = 8;
+const ENOUGH: u64 = 100_000_000;
+
+/// In the place of a row: the point was known before.
+const KNOWN: u32 = u32::MAX;
+
+/// The part of epsilon that is spent on leaving out points of a threshold's frontier.
+const TRIMMED: f64 = 0.125;
 
 /// The objectives with the peak in the place of the resident part; unused ones are 0.
 type Key = Wide<OBJECTIVES>;
 
-/// Thresholds of the transient part in `(low, high]`, by index; `front` is that of `high`.
+/// Thresholds of the transient part in `(low, high]`, by index.
 struct Interval<C: CostVector> {
     low: isize,
     high: usize,
-    front: Arc<Front<C>>,
+    /// The frontier at `high`.
+    front: Arc<Vec<C>>,
+    /// The factor within which the points found cover `front` here, or more.
+    cover: f64,
 }
 
 /// The frontier over the request's objectives with the peak in the place of the resident part.
@@ -59,11 +72,17 @@ pub(crate) fn walk<C: CostVector>(
         peak,
         request,
         points: Vec::new(),
+        rows: Vec::new(),
+        // What was reached elsewhere is within the caps.
+        feasible: !request.known.is_empty(),
         traces: Vec::new(),
+        solved: 0,
         inner: 1.0,
         cover: 1.0,
         weights: 0,
     };
+    walk.points = request.known.iter().map(|row| (of_row(row), KNOWN)).collect();
+    walk.prune();
     walk.run(solver)?;
     Ok(walk.finish(solver))
 }
@@ -75,9 +94,15 @@ struct Walk<'r, C: CostVector> {
     resident: usize,
     cap: u64,
     thresholds: Vec<u64>,
-    /// Points found, with trace and index; a frontier.
-    points: Vec<(Key, (u32, u32))>,
+    /// Points found, with their rows, and points known before; a frontier.
+    points: Vec<(Key, u32)>,
+    /// For each point ever found its costs in all objectives, and its trace and index there.
+    rows: Vec<(Vec<u64>, (u32, u32))>,
+    /// Whether there was any solution.
+    feasible: bool,
     traces: Vec<Arc<Trace<C>>>,
+    /// Thresholds solved for.
+    solved: usize,
     /// The largest factor of any threshold's frontier.
     inner: f64,
     /// The largest factor by which a bound is covered.
@@ -93,41 +118,65 @@ impl<C: CostVector> Walk<'_, C> {
         };
         // Both factors multiply; each may take half.
         let half = (1.0 + self.request.epsilon).sqrt() - 1.0;
+        let begun = solver.engine.work.visited;
         let mut open = Vec::new();
-        if let Some(front) = self.solve(solver, -1, last, half)? {
-            open.push(Interval { low: -1, high: last, front });
+        if let Some((front, top)) = self.solve(solver, -1, last, half)? {
+            open.push(Interval { low: -1, high: top, front, cover: f64::INFINITY });
         }
-        while let Some(Interval { low, high, front }) = open.pop() {
-            let cover = self.cover(&front, low, high);
-            if solver.halted.is_some() {
+        // The interval that is covered worst goes first.
+        while let Some(worst) = self.worst(&mut open) {
+            let cover = open[worst].cover;
+            let visited = solver.engine.work.visited - begun;
+            let enough =
+                self.request.epsilon > 0.0 && self.solved >= MOST_THRESHOLDS && visited > ENOUGH;
+            if enough || solver.halted.is_some() || cover <= self.inner.max(1.0 + half) {
                 self.cover = self.cover.max(cover);
-                continue;
+                break;
             }
-            let enough = self.request.epsilon > 0.0 && self.traces.len() >= MOST_THRESHOLDS;
-            if enough || cover <= self.inner.max(1.0 + half) || low + 1 == high as isize {
-                self.cover = self.cover.max(cover);
-                continue;
-            }
-            let middle = ((low + high as isize) / 2).max(low + 1) as usize;
-            if let Some(below) = self.solve(solver, low, middle, half)? {
-                open.push(Interval { low, high: middle, front: below });
+            let Interval { low, high, front, cover } = open.swap_remove(worst);
+            let middle = self.middle(low, high);
+            if let Some((below, top)) = self.solve(solver, low, middle, half)? {
+                open.push(Interval { low, high: top, front: below, cover: f64::INFINITY });
             } else if solver.halted.is_some() {
                 self.cover = self.cover.max(cover);
-                continue;
             }
-            open.push(Interval { low: middle as isize, high, front });
+            open.push(Interval { low: middle as isize, high, front, cover });
         }
         Ok(())
     }
 
+    /// Where to divide an interval: about the middle of its values.
+    fn middle(&self, low: isize, high: usize) -> usize {
+        let first = (low + 1) as usize;
+        let value = self.thresholds[first].midpoint(self.thresholds[high]);
+        let above = self.thresholds.partition_point(|&threshold| threshold <= value);
+        (above.max(1) - 1).clamp(first, high - 1)
+    }
+
+    /// The interval whose bound is covered worst.
+    fn worst(&self, open: &mut [Interval<C>]) -> Option<usize> {
+        loop {
+            // Points come and covers fall, so a cover computed earlier is an upper bound.
+            let worst =
+                (0..open.len()).reduce(|a, b| if open[b].cover > open[a].cover { b } else { a })?;
+            let cover = self.cover(&open[worst]);
+            if cover >= open[worst].cover {
+                return Some(worst);
+            }
+            open[worst].cover = cover;
+        }
+    }
+
     /// Solves for one threshold; the answer must also bound thresholds down to above `low`.
+    ///
+    /// Returns the frontier, and the largest threshold that its points need in truth.
     fn solve(
         &mut self,
         solver: &mut Solver<'_, '_, C>,
         low: isize,
         high: usize,
         epsilon: f64,
-    ) -> Result<Option<Arc<Front<C>>>> {
+    ) -> Result<Option<(Arc<Vec<C>>, usize)>> {
         let least = self.thresholds[(low + 1) as usize];
         let Some(room) = self.cap.checked_sub(least) else {
             return Ok(None);
@@ -137,40 +186,59 @@ impl<C: CostVector> Walk<'_, C> {
             ..self.request.view()
         };
         view.caps[self.resident] = view.caps[self.resident].min(room);
-        let covered = self.covered(least, epsilon);
-        let Some(front) = solver.front(&view, epsilon, &covered)? else {
+        let covered = self.covered(solver.graph, least, epsilon);
+        let trimmed = epsilon * TRIMMED;
+        let Some(mut front) = solver.front(&view, epsilon - trimmed, &covered)? else {
             return Ok(None);
         };
-        if front.points().is_empty() {
+        if !front.feasible {
             return Ok(None);
         }
-        self.inner = self.inner.max(front.factor());
+        self.solved += 1;
+        let exact = (self.cap < u64::MAX).then_some(self.resident);
+        let factor = front.factor() * front.trim(trimmed, exact);
+        self.inner = self.inner.max(factor);
         self.weights = self.weights.max(front.certificate.weights);
-        let trace = self.traces.len() as u32;
-        self.traces.push(Arc::clone(&front.trace));
-        let threshold = self.thresholds[high];
-        for (index, point) in front.points().iter().enumerate() {
-            let key = self.key(point, threshold);
+        let most = self.add(solver.graph, &front)?;
+        let top = self.thresholds.partition_point(|&threshold| threshold < most);
+        Ok(Some((Arc::new(front.points), top.clamp((low + 1) as usize, high))))
+    }
+
+    /// Adds the points of a threshold's frontier with what they cost in truth; returns their largest
+    /// transient part.
+    fn add(&mut self, graph: &CostGraph, front: &Front<C>) -> Result<u64> {
+        let first = self.traces.len() as u32;
+        self.traces.extend(front.traces.iter().cloned());
+        let mut most = 0;
+        let costs = in_truth(graph, &front.traces, &front.origins)?;
+        for ((point, row), &(trace, index)) in front.points.iter().zip(costs).zip(&front.origins) {
+            let transient = row[self.peak.transient];
+            most = most.max(transient);
+            let key = self.key(point, transient);
             if key.0[self.resident] <= self.cap {
-                self.points.push((key, (trace, index as u32)));
+                self.feasible = true;
+                self.points.push((key, self.rows.len() as u32));
+                self.rows.push((row, (first + trace, index)));
             }
         }
         self.prune();
-        Ok(Some(Arc::new(front)))
+        Ok(most)
     }
 
     /// The points found so far as they cover solutions whose transient part is at least `least`: with
     /// the resident part that, times `1 + epsilon`, makes up their peak.
-    fn covered(&self, least: u64, epsilon: f64) -> Vec<C> {
+    fn covered(&self, graph: &CostGraph, least: u64, epsilon: f64) -> Vec<C> {
         let less = (least as f64 * (1.0 + epsilon)).floor() as u64;
-        self.points
+        let rows: Vec<[u64; OBJECTIVES]> = self
+            .points
             .iter()
             .map(|(key, _)| {
                 let mut point = key.0;
                 point[self.resident] = point[self.resident].saturating_sub(less);
-                C::from_slice(&point[..C::OBJECTIVES])
+                point
             })
-            .collect()
+            .collect();
+        vectors(graph, self.request, rows.iter().map(|row| &row[..C::OBJECTIVES]))
     }
 
     fn key(&self, point: &C, threshold: u64) -> Key {
@@ -182,7 +250,7 @@ impl<C: CostVector> Walk<'_, C> {
         Wide(key)
     }
 
-    /// Of equal points the one from the lower threshold stays: its true peak may be lower still.
+    /// Of equal points the first found stays.
     fn prune(&mut self) {
         self.points.sort_unstable();
         self.points.dedup_by_key(|(key, _)| *key);
@@ -193,14 +261,14 @@ impl<C: CostVector> Walk<'_, C> {
     }
 
     /// The factor within which the points found cover everything in an interval.
-    fn cover(&self, front: &Front<C>, low: isize, high: usize) -> f64 {
-        let first = (low + 1) as usize;
-        if first == high {
+    fn cover(&self, interval: &Interval<C>) -> f64 {
+        let first = (interval.low + 1) as usize;
+        if first == interval.high {
             return 1.0;
         }
         let least = self.thresholds[first];
-        front
-            .points()
+        interval
+            .front
             .iter()
             .map(|point| self.key(point, least))
             .filter(|key| key.0[self.resident] <= self.cap)
@@ -225,17 +293,28 @@ impl<C: CostVector> Walk<'_, C> {
     }
 
     fn finish(self, solver: &Solver<'_, '_, C>) -> Found<C> {
-        let factor = if self.points.is_empty() && solver.halted.is_some() {
+        let factor = if !self.feasible && solver.halted.is_some() {
             f64::INFINITY
         } else {
             self.inner * self.cover
         };
+        let rows = self.points.iter().filter(|(_, row)| *row != KNOWN);
+        let rows: Vec<_> = rows.map(|&(_, row)| &self.rows[row as usize]).collect();
         Found {
-            origins: self.points.into_iter().map(|(_, origin)| origin).collect(),
+            costs: rows.iter().flat_map(|(costs, _)| costs).copied().collect(),
+            origins: rows.iter().map(|&&(_, origin)| origin).collect(),
             traces: self.traces,
+            feasible: self.feasible,
             certificate: Certificate { a_priori: factor, certified: None, weights: self.weights },
         }
     }
+}
+
+/// A row of costs as a key.
+fn of_row(row: &[u64]) -> Key {
+    let mut key = [0; OBJECTIVES];
+    key[..row.len()].copy_from_slice(row);
+    Wide(key)
 }
 
 /// How many times more `cost` is than `bound`, rounded up; 1 if it is not more.

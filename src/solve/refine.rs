@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Vectors;
-use super::bounds::Bounds;
+use super::bounded;
 use super::certificate::certify;
 use super::expand::choices;
 use super::options::{Peak, SolveOptions};
@@ -20,13 +20,12 @@ use rayon::prelude::*;
 use crate::contraction::Expand;
 use crate::contraction::eliminate::{Limits, eliminate};
 use crate::contraction::engine::Engine;
-use crate::contraction::leaf::{Leaf, View};
+use crate::contraction::leaf::View;
 use crate::contraction::meter::{Halt, Meter};
 use crate::contraction::thinning::{Reducer, Thinning};
-use crate::contraction::trace::{Source, Trace};
+use crate::contraction::trace::Trace;
 use crate::error::{Error, Result};
-use crate::frontier::{CostVector, Packed2, Scratch, Wide, prune};
-use crate::ids::{FactorId, NodeId};
+use crate::frontier::{CostVector, Packed2, Scratch, Wide, prune, trim};
 use crate::problem::{Aggregate, CostGraph};
 
 /// Points per cell in the first pass with `epsilon`.
@@ -34,18 +33,6 @@ const FIRST_THIN: usize = 128;
 
 /// Points per cell beyond which nothing is thinned.
 const LAST_THIN: usize = 1 << 15;
-
-/// Points per cell in the pass that only shows the way to the bounds.
-const ROUGH: usize = 8;
-
-/// Points per cell in the passes over what the bounds leave.
-const SIZES: [usize; 6] = [24, 128, 512, 2048, 8192, usize::MAX];
-
-/// Sums of points looked at in a pass with `epsilon` after which there is no finer one.
-const ENOUGH: f64 = 1e8;
-
-/// The part of epsilon that is kept back for what a later pass loses of an earlier one's points.
-const MARGIN: f64 = 0.1;
 
 /// An answer before it is given to the user.
 pub(crate) struct Answer {
@@ -97,6 +84,8 @@ pub(crate) struct Request {
     pub caps: Vec<u64>,
     pub peak: Option<Peak>,
     pub epsilon: f64,
+    /// Points reached elsewhere, over the objectives, within the caps.
+    pub known: Vec<Vec<u64>>,
 }
 
 impl Request {
@@ -104,14 +93,22 @@ impl Request {
         let transient = options.peak.map(|peak| peak.transient);
         let objectives: Vec<usize> =
             (0..graph.objectives()).filter(|&objective| Some(objective) != transient).collect();
-        let caps = objectives.iter().map(|&objective| options.cap(objective)).collect();
-        Self { objectives, caps, peak: options.peak, epsilon: options.epsilon }
+        let caps: Vec<u64> = objectives.iter().map(|&objective| options.cap(objective)).collect();
+        let most = |position: usize| match options.peak {
+            Some(peak) if peak.resident == objectives[position] => peak.cap.unwrap_or(u64::MAX),
+            _ => caps[position],
+        };
+        let within =
+            |row: &&Vec<u64>| row.iter().enumerate().all(|(i, &cost)| cost <= caps[i].min(most(i)));
+        let known = options.known.iter().filter(within).cloned().collect();
+        Self { objectives, caps, peak: options.peak, epsilon: options.epsilon, known }
     }
 
     /// One objective (or the peak), as low as it gets.
     fn least(objective: usize, peak: Option<Peak>) -> Self {
         let peak = peak.map(|peak| Peak { cap: None, ..peak });
-        Self { objectives: vec![objective], caps: vec![u64::MAX], peak, epsilon: 0.0 }
+        let (caps, known) = (vec![u64::MAX], Vec::new());
+        Self { objectives: vec![objective], caps, peak, epsilon: 0.0, known }
     }
 
     pub fn view(&self) -> View {
@@ -173,13 +170,40 @@ fn answer(
 
 /// Points and what is proven of them.
 pub(crate) struct Front<C: CostVector> {
-    pub trace: Arc<Trace<C>>,
+    /// A frontier.
+    pub points: Vec<C>,
+    /// For each point its trace, and its index in the answer there.
+    pub origins: Vec<(u32, u32)>,
+    pub traces: Vec<Arc<Trace<C>>>,
     pub certificate: Certificate,
+    /// Whether there is any solution, be it one that is covered without these points.
+    pub feasible: bool,
 }
 
 impl<C: CostVector> Front<C> {
-    pub fn points(&self) -> &[C] {
-        self.trace.root().op.cells.cell(0)
+    /// All points of one elimination.
+    pub fn of(trace: Arc<Trace<C>>, certificate: Certificate) -> Self {
+        let points = trace.root().op.cells.cell(0).to_vec();
+        let origins = (0..points.len() as u32).map(|index| (0, index)).collect();
+        let feasible = !points.is_empty();
+        Self { points, origins, traces: vec![trace], certificate, feasible }
+    }
+
+    /// Leaves out points that others cover within `1 + delta`, and returns the factor that it is.
+    pub fn trim(&mut self, delta: f64, exact: Option<usize>) -> f64 {
+        if delta <= 0.0 {
+            return 1.0;
+        }
+        let all = std::mem::take(&mut self.points);
+        self.points.clone_from(&all);
+        let factor = trim(&mut self.points, delta, exact, &mut Scratch::new());
+        let mut kept = self.points.iter().peekable();
+        let origins = all.iter().zip(&self.origins);
+        self.origins = origins
+            .filter(|(point, _)| kept.next_if_eq(point).is_some())
+            .map(|(_, &o)| o)
+            .collect();
+        factor
     }
 
     pub fn factor(&self) -> f64 {
@@ -217,7 +241,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
     pub fn front(&mut self, view: &View, epsilon: f64, covered: &[C]) -> Result<Option<Front<C>>> {
         self.engine.limit = view.limit();
         if self.two_sums(view) {
-            if let Some(front) = self.front_within_bounds(view, epsilon, covered)? {
+            if let Some(front) = bounded::front(self, view, epsilon, covered)? {
                 return Ok(Some(front));
             }
             if self.halted.is_some() {
@@ -244,10 +268,19 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
     }
 
     /// One elimination; nothing if it was halted.
-    fn pass(&mut self, view: &View, thinning: Thinning) -> Result<Option<Arc<Trace<C>>>> {
+    pub fn pass(&mut self, view: &View, thinning: Thinning) -> Result<Option<Arc<Trace<C>>>> {
         self.engine.set_thinning(thinning);
         let limits = Limits::of(self.options);
-        let trace = match eliminate(self.graph, view, &[], limits, &mut self.engine) {
+        let trace = eliminate(self.graph, view, &[], limits, &mut self.engine);
+        self.passed(trace)
+    }
+
+    /// The trace of a pass; nothing if it was halted.
+    pub fn passed(
+        &mut self,
+        trace: std::result::Result<Trace<C>, Halt>,
+    ) -> Result<Option<Arc<Trace<C>>>> {
+        let trace = match trace {
             Ok(trace) => Arc::new(trace),
             Err(Halt::Error(error)) => return Err(error),
             Err(Halt::Stopped) => {
@@ -267,116 +300,6 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
     fn two_sums(&self, view: &View) -> bool {
         view.objectives.len() == 2
             && view.objectives.iter().all(|&i| self.graph.aggregates()[i] == Aggregate::Sum)
-    }
-
-    /// [`Solver::front`] for two sums, in passes over what the bounds leave of the tables; nothing
-    /// if they say nothing, or it was halted before any pass.
-    fn front_within_bounds(
-        &mut self,
-        view: &View,
-        epsilon: f64,
-        covered: &[C],
-    ) -> Result<Option<Front<C>>> {
-        let rough = Thinning { at_most: ROUGH, exact: None, budget: None };
-        let hulls = View { hulls: true, ..view.clone() };
-        let Some(base) = self.pass(&hulls, rough)? else { return Ok(None) };
-        let largest = [0, 1].map(|i| self.graph.largest(view.objectives[i]));
-        let Some(bounds) = Bounds::new(&base, largest, [view.caps[0], view.caps[1]]) else {
-            return Ok(None);
-        };
-        // Thinning loses nothing in one objective, so it can stay within one cap. Within two it
-        // may lose what it should cover, so that nothing is known a priori.
-        let capped: Vec<usize> = (0..2).filter(|&i| view.caps[i] < u64::MAX).collect();
-        let exact = capped.first().copied();
-        if bounds.supported.is_empty() {
-            return Ok(None);
-        }
-        let given = self.given_factor();
-        let margin = epsilon * MARGIN;
-        let leaves = self.leaves(view);
-        let graph = self.graph;
-        let slot = |source: &Source| match *source {
-            Source::Node(node) => Some(graph.node_table_id(NodeId(node)).index()),
-            Source::Factor(factor) => Some(graph.factor_table_id(FactorId(factor)).index()),
-            Source::Unit | Source::Join { .. } => None,
-        };
-        let mut known = bounds.supported.clone();
-        let rough = base.root().op.cells.cell(0).iter();
-        known.extend(rough.filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
-        known.extend_from_slice(covered);
-        let mut best: Option<Front<C>> = None;
-        let mut last: Option<(u64, f64)> = None;
-        for (number, at_most) in SIZES.into_iter().enumerate() {
-            prune(&mut known, &mut Scratch::new());
-            // The first pass sees hulls only: they are small, and what they give tells how much of
-            // the rest is of no use.
-            let shown = if number == 0 {
-                hulls.clone()
-            } else {
-                let marks = bounds.marks(&base, &known, epsilon - margin, &leaves, slot);
-                View { only: Some(Arc::new(marks)), ..view.clone() }
-            };
-            let size = weight(&shown, &leaves) * at_most.min(1 << 20) as f64;
-            // A frontier that is bent away from its hull may need far more points than anybody
-            // wants to be proven: then what is reached is said.
-            if let Some((effort, before)) = last {
-                if epsilon > 0.0 && effort as f64 * size / before > ENOUGH {
-                    break;
-                }
-            }
-            let visited = self.engine.work.visited;
-            let Some(trace) = self.pass(&shown, Thinning { at_most, exact, budget: None })? else {
-                break;
-            };
-            last = Some((self.engine.work.visited - visited + 1, size));
-            let points = trace.root().op.cells.cell(0);
-            let mut a_priori = f64::INFINITY;
-            if number > 0 {
-                // What was left out is covered by a known point, and that by a point found or, if
-                // it is not this problem's own, by where it was found.
-                let mut by = [points, covered].concat();
-                prune(&mut by, &mut Scratch::new());
-                let own: Vec<C> = known.iter().copied().filter(|p| !covered.contains(p)).collect();
-                let again = covered_within(&own, &by);
-                let left_out = if epsilon > 0.0 { 1.0 + epsilon - margin } else { 1.0 };
-                let thinned = trace.root().op.factor;
-                if capped.len() < 2 || thinned <= given {
-                    a_priori = (left_out * again * given).max(thinned);
-                }
-            }
-            let mut certificate = Certificate { a_priori, certified: None, weights: 0 };
-            if a_priori > 1.0 + epsilon {
-                let enough = 1.0 + epsilon - margin;
-                certificate.certified = Some(bounds.factor_by_cells(&base, points, enough) * given);
-                certificate.weights = bounds.bounds.len();
-            }
-            known.extend(points.iter().filter(|p| (0..2).all(|i| p.get(i) <= view.caps[i])));
-            let front = Front { trace, certificate };
-            let factor = front.factor();
-            if best.as_ref().is_none_or(|best| factor < best.factor()) {
-                best = Some(front);
-            }
-            if factor <= 1.0 + epsilon {
-                break;
-            }
-        }
-        Ok(best)
-    }
-
-    /// The tables of the problem in full, by number.
-    fn leaves(&self, view: &View) -> Vec<Option<Leaf<C>>> {
-        let mut leaves: Vec<Option<Leaf<C>>> = (0..self.graph.tables()).map(|_| None).collect();
-        let nodes = (0..self.graph.nodes() as u32).map(NodeId);
-        let factors = (0..self.graph.factors() as u32).map(FactorId);
-        let used = nodes
-            .map(|node| (self.graph.node_table_id(node), self.graph.node_table(node)))
-            .chain(factors.map(|factor| {
-                (self.graph.factor_table_id(factor), self.graph.factor_table(factor))
-            }));
-        for (id, table) in used {
-            leaves[id.index()].get_or_insert_with(|| Leaf::new(table, view));
-        }
-        leaves
     }
 
     /// How many points cells are thinned to in the first pass.
@@ -405,10 +328,10 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
                 certificate.weights = weights;
             }
         }
-        Front { trace, certificate }
+        Front::of(trace, certificate)
     }
 
-    fn given_factor(&self) -> f64 {
+    pub fn given_factor(&self) -> f64 {
         self.graph.used_tables().map(|table| table.factor()).fold(1.0, f64::max)
     }
 
@@ -440,9 +363,13 @@ fn next_thinning(at_most: usize, factor: f64, epsilon: f64) -> usize {
 
 /// Points of an answer, each with where it came from, before their costs are complete.
 pub(crate) struct Found<C: CostVector> {
+    /// In all objectives of the graph.
+    pub costs: Vec<u64>,
     pub origins: Vec<(u32, u32)>,
     pub traces: Vec<Arc<Trace<C>>>,
     pub certificate: Certificate,
+    /// Whether there was any solution, be it one that a known point dominates.
+    pub feasible: bool,
 }
 
 fn answer_as<C: CostVector>(
@@ -460,18 +387,17 @@ fn answer_as<C: CostVector>(
     let proven =
         found.certificate.certified.unwrap_or(f64::INFINITY).min(found.certificate.a_priori);
     let status = match solver.halted {
-        _ if found.origins.is_empty() && solver.halted.is_none() => Status::Infeasible,
+        _ if !found.feasible && solver.halted.is_none() => Status::Infeasible,
         _ if proven <= 1.0 => Status::Optimal,
         Some(halted) => halted,
         None => Status::Epsilon,
     };
-    let costs = costs(graph, request, &found)?;
     let traces = found.traces.drain(..).map(|trace| trace as Arc<dyn Expand>).collect();
     Ok(Answer {
         status,
         certificate: found.certificate,
         counters: solver.counters(),
-        costs,
+        costs: found.costs,
         origins: found.origins,
         traces,
         least: Vec::new(),
@@ -480,16 +406,43 @@ fn answer_as<C: CostVector>(
 
 fn single<C: CostVector>(solver: &mut Solver<'_, '_, C>, request: &Request) -> Result<Found<C>> {
     let unproven = Certificate { a_priori: f64::INFINITY, certified: None, weights: 0 };
-    let Some(front) = solver.front(&request.view(), request.epsilon, &[])? else {
-        return Ok(Found { origins: Vec::new(), traces: Vec::new(), certificate: unproven });
+    let mut known = vectors::<C>(solver.graph, request, request.known.iter().map(Vec::as_slice));
+    prune(&mut known, &mut Scratch::new());
+    let Some(front) = solver.front(&request.view(), request.epsilon, &known)? else {
+        return Ok(Found {
+            costs: Vec::new(),
+            origins: Vec::new(),
+            traces: Vec::new(),
+            certificate: unproven,
+            feasible: false,
+        });
     };
     let mut certificate = front.certificate;
-    let indices = chosen(solver, &front, &mut certificate);
-    Ok(Found {
-        origins: indices.into_iter().map(|index| (0, index)).collect(),
-        traces: vec![front.trace],
-        certificate,
-    })
+    let new = |index: &usize| !known.iter().any(|known| known.dominates(&front.points[*index]));
+    let chosen: Vec<usize> =
+        chosen(solver, &front, &mut certificate).into_iter().filter(new).collect();
+    let origins: Vec<(u32, u32)> = chosen.iter().map(|&index| front.origins[index]).collect();
+    let costs = if C::OBJECTIVES == solver.graph.objectives() {
+        let cost = |&index: &usize| (0..C::OBJECTIVES).map(move |i| (index, i));
+        chosen.iter().flat_map(cost).map(|(index, i)| front.points[index].get(i)).collect()
+    } else {
+        // What was projected away comes from the plans.
+        in_truth(solver.graph, &front.traces, &origins)?.concat()
+    };
+    Ok(Found { costs, origins, traces: front.traces, certificate, feasible: front.feasible })
+}
+
+/// Rows of costs as vectors. Those that cost more than any solution can say nothing and are left
+/// out.
+pub(crate) fn vectors<'r, C: CostVector>(
+    graph: &CostGraph,
+    request: &Request,
+    rows: impl Iterator<Item = &'r [u64]>,
+) -> Vec<C> {
+    let largest: Vec<u64> = request.objectives.iter().map(|&i| graph.largest(i)).collect();
+    rows.filter(|row| row.iter().zip(&largest).all(|(cost, largest)| cost <= largest))
+        .map(C::from_slice)
+        .collect()
 }
 
 /// The indices of all points, or of as many as are wanted.
@@ -497,38 +450,28 @@ fn chosen<C: CostVector>(
     solver: &Solver<'_, '_, C>,
     front: &Front<C>,
     certificate: &mut Certificate,
-) -> Vec<u32> {
-    let points = front.points();
+) -> Vec<usize> {
+    let points = &front.points;
     let Some(most) = solver.options.max_points.filter(|&most| most < points.len()) else {
-        return (0..points.len() as u32).collect();
+        return (0..points.len()).collect();
     };
-    let mut kept = points.to_vec();
+    let mut kept = points.clone();
     let factor =
         Reducer::new().reduce(&mut kept, most, solver.engine.thinning.exact, &mut Scratch::new());
     certificate.a_priori *= factor;
     certificate.certified = certificate.certified.map(|certified| certified * factor);
     // Both are sorted, and what was kept is a part.
     let mut next = kept.iter().peekable();
-    let kept = (0..points.len()).filter(|&i| next.next_if_eq(&&points[i]).is_some());
-    kept.map(|i| i as u32).collect()
+    (0..points.len()).filter(|&i| next.next_if_eq(&&points[i]).is_some()).collect()
 }
 
-/// The cost vectors of all points in all objectives of the graph.
-fn costs<C: CostVector>(
+/// The cost vectors of points in all objectives of the graph, by their plans.
+pub(crate) fn in_truth<C: CostVector>(
     graph: &CostGraph,
-    request: &Request,
-    found: &Found<C>,
-) -> Result<Vec<u64>> {
-    let objectives = graph.objectives();
-    if request.objectives.len() == objectives {
-        let point = |&(trace, index): &(u32, u32)| {
-            found.traces[trace as usize].root().op.cells.cell(0)[index as usize]
-        };
-        let cost = |point: C| (0..objectives).map(move |objective| point.get(objective));
-        return Ok(found.origins.iter().map(point).flat_map(cost).collect());
-    }
-    // What was projected away comes from the plans.
-    let rows: Result<Vec<Vec<u64>>> = choices(graph, &found.traces, &found.origins)?
+    traces: &[Arc<Trace<C>>],
+    origins: &[(u32, u32)],
+) -> Result<Vec<Vec<u64>>> {
+    choices(graph, traces, origins)?
         .par_iter()
         .map(|choice| {
             graph
@@ -539,34 +482,5 @@ fn costs<C: CostVector>(
                 )
                 .ok_or_else(|| Error::Internal("a plan is impossible".into()))
         })
-        .collect();
-    Ok(rows?.concat())
-}
-
-/// Points of the tables that a view shows.
-fn weight<C: CostVector>(view: &View, leaves: &[Option<Leaf<C>>]) -> f64 {
-    let shown = |(slot, leaf): (usize, &Option<Leaf<C>>)| match (&view.only, leaf) {
-        (_, None) => 0,
-        (Some(only), _) => only[slot].iter().flatten().filter(|&&mark| mark).count(),
-        (None, Some(leaf)) => leaf.vertices(),
-    };
-    leaves.iter().enumerate().map(shown).sum::<usize>().max(1) as f64
-}
-
-/// The factor within which some points cover others, both sorted frontiers of two objectives.
-fn covered_within<C: CostVector>(points: &[C], by: &[C]) -> f64 {
-    let quotient = |a: u64, b: u64| match b {
-        _ if a <= b => 1.0,
-        0 => f64::INFINITY,
-        _ => a as f64 / b as f64 * (1.0 + 4.0 * f64::EPSILON),
-    };
-    let factor = |p: &C, q: &C| quotient(q.get(0), p.get(0)).max(quotient(q.get(1), p.get(1)));
-    points
-        .iter()
-        .map(|p| {
-            let next = by.partition_point(|q| q.get(0) <= p.get(0));
-            let near = next.saturating_sub(1)..(next + 1).min(by.len());
-            by[near].iter().map(|q| factor(p, q)).fold(f64::INFINITY, f64::min)
-        })
-        .fold(1.0, f64::max)
+        .collect()
 }

@@ -12,12 +12,59 @@ from tensoropt import _native
 from tensoropt.cost.assignment import Assignment, from_tables
 from tensoropt.cost.tables import Tables
 
-from .problem import Choices, MeshProblem, Recompute
+from .problem import Choices, MeshProblem, Recompute, Resolution
+from .skyline import covered_within, skyline
 
-__all__ = ["Answers", "solve_mesh"]
+__all__ = ["Answers", "Known", "solve_mesh"]
 
 FloatArray = npt.NDArray[np.floating]
 Progress = Callable[[float], None]
+
+
+class Known:
+    """The staircase of everything found so far that fits.
+
+    Parameters
+    ----------
+    within : float
+        Cap on resident plus transient bytes; infinite without one.
+    """
+
+    def __init__(self, within: float) -> None:
+        self.within = within
+        self.time_s: FloatArray = np.zeros(0)
+        self.bound_bytes: FloatArray = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def copy(self) -> Known:
+        """Another one with the same points."""
+        other = Known(self.within)
+        other.time_s, other.bound_bytes = self.time_s, self.bound_bytes
+        return other
+
+    def add(self, time_s: npt.ArrayLike, bound_bytes: npt.ArrayLike) -> None:
+        """Add points."""
+        time = np.concatenate([self.time_s, np.asarray(time_s, np.float64)])
+        memory = np.concatenate([self.bound_bytes, np.ceil(np.asarray(bound_bytes, np.float64))])
+        fits = np.nonzero(memory <= self.within)[0]
+        chosen = fits[skyline(time[fits], memory[fits])]
+        self.time_s, self.bound_bytes = time[chosen], memory[chosen]
+
+    def cover(self, time_s: FloatArray, bound_bytes: FloatArray) -> float:
+        """Least factor within which every point is covered; infinite if nothing is known."""
+        if not len(time_s):
+            return 1.0
+        if not len(self):
+            return np.inf
+        return covered_within(time_s, bound_bytes, self.time_s, self.bound_bytes, self.within)
+
+    def steps(self, resolution: Resolution) -> npt.NDArray[np.float64]:
+        """Time and memory in whole steps, rounded up: (points, 2)."""
+        memory = np.ceil(self.bound_bytes / resolution.memory_bytes)
+        time = np.ceil(self.time_s / resolution.time_s)
+        return np.column_stack([time, memory]).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -31,10 +78,12 @@ class Answers:
     time_s, bound_bytes : (points,) float arrays
         Iteration time, and resident plus transient bytes, from the unrounded tables.
     status : str
-        Of the search; ``covered`` if there was nothing to find.
+        Of the search.
     lower_time_s, lower_bytes : (bounds,) float arrays
-        No strategy is better than all of these points by more than `lower_factor`.
+        No strategy is better by more than `lower_factor` than all of these and the known points.
     lower_factor : float
+        In steps; with `rounding`, of true costs.
+    rounding : float
     least_bound_bytes : float or None
         If nothing fits under the cap: the least that any strategy needs.
     """
@@ -47,6 +96,7 @@ class Answers:
     lower_time_s: FloatArray
     lower_bytes: FloatArray
     lower_factor: float
+    rounding: float
     least_bound_bytes: float | None
 
     @property
@@ -71,7 +121,7 @@ def solve_mesh(
     epsilon: float,
     cap_bytes: float | None,
     threads: int | None,
-    covered: Callable[[FloatArray, FloatArray], float] | None = None,
+    known: Known | None = None,
     progress: Progress | None = None,
 ) -> Answers:
     """Find the frontier of one mesh and one number of micro-batches.
@@ -84,44 +134,48 @@ def solve_mesh(
     cap_bytes : float or None
         On resident plus transient bytes.
     threads : int or None
-    covered : callable, optional
-        Given times and bytes that bound every strategy here from below, the factor within which
-        what is known already covers them. Where that is within `epsilon` there is nothing to find.
+    known : Known, optional
+        Points found elsewhere: what they cover within `epsilon` need not be found here.
     progress : callable, optional
         Called with the fraction done.
     """
-    problem = MeshProblem(tables, recompute, threads=threads)
+    # A cap is tested against what blocks need in truth, so nothing may be lost on the way to it.
+    trimmed = epsilon / 16 if cap_bytes is None else 0.0
+    problem = MeshProblem(tables, recompute, epsilon=trimmed, threads=threads)
+    known = (known or Known(np.inf)).copy()
     step = problem.resolution
+    cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
     tell = progress or (lambda _: None)
-    bound = _native.solve(
-        problem.relaxed(),
-        epsilon=epsilon / 2,
-        threads=threads,
-        progress=lambda state: tell(float(state["fraction"]) / 2),
-    )
-    lower = np.asarray(bound.costs, np.float64)
-    lower_time_s = lower[:, 0] * step.time_s
-    lower_bytes = (lower[:, 1] + problem.floor_steps) * step.memory_bytes
-    least: float | None = None
-    if covered is not None and covered(lower_time_s, lower_bytes) * bound.factor <= 1.0 + epsilon:
-        status = "covered"
-        choices = problem.decode(np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64))
-    else:
-        cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
-        solution = _native.solve(
-            problem.build(),
+
+    def solve(graph: _native.CostGraph, begun: float, share: float) -> _native.Solution:
+        return _native.solve(
+            graph,
             epsilon=epsilon / 2,
             threads=threads,
             peak=(1, 2, cap),
-            progress=lambda state: tell(0.5 + float(state["fraction"]) / 2),
+            known=known.steps(step),
+            progress=lambda state: tell(begun + share * float(state["fraction"])),
         )
-        status = solution.status
-        choices = problem.decode(
-            np.asarray(solution.assignments), np.asarray(solution.alternatives)
-        )
-        reached = next((r for what, _, r in solution.least if what == "peak"), None)
-        least = None if reached is None else float(reached) * step.memory_bytes
+
+    share = 1.0 if problem.exact else 0.5
+    bound = solve(problem.lower(), 0.0, share)
+    lower_time_s, lower_bytes = _costs(bound, step)
+    choices = problem.decode(np.asarray(bound.assignments), np.asarray(bound.alternatives))
     time, resident, transient = problem.costs(choices)
+    status = bound.status
+    if problem.exact:
+        lower_time_s, lower_bytes = time, resident + transient
+    else:
+        known.add(time, resident + transient)
+        if known.cover(lower_time_s, lower_bytes) * bound.factor > 1.0 + epsilon:
+            solution = solve(problem.upper(), share, 1.0 - share)
+            status = solution.status
+            found = problem.decode(
+                np.asarray(solution.assignments), np.asarray(solution.alternatives), upper=True
+            )
+            choices = choices.joined(found)
+            time, resident, transient = problem.costs(choices)
+    reached = next((least for what, _, least in bound.least if what == "peak"), None)
     return Answers(
         problem,
         choices,
@@ -131,5 +185,12 @@ def solve_mesh(
         lower_time_s,
         lower_bytes,
         float(bound.factor),
-        least,
+        problem.rounding(lower_time_s, lower_bytes),
+        None if reached is None else float(reached) * step.memory_bytes,
     )
+
+
+def _costs(solution: _native.Solution, step: Resolution) -> tuple[FloatArray, FloatArray]:
+    """Time, and resident plus transient bytes, as the solver counts them."""
+    costs = np.asarray(solution.costs, np.float64)
+    return costs[:, 0] * step.time_s, (costs[:, 1] + costs[:, 2]) * step.memory_bytes

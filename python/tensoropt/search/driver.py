@@ -24,9 +24,9 @@ from tensoropt.sharding.decisions import Decisions, decisions
 from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
 from tensoropt.strategy import Strategy
 
-from .answers import Answers, solve_mesh
+from .answers import Answers, Known, solve_mesh
 from .settings import Settings
-from .skyline import covered_within, skyline, thinned
+from .skyline import skyline, thinned
 from .strategies import StrategyBuilder
 
 __all__ = ["search"]
@@ -149,29 +149,6 @@ class _Found:
     schemes: list[_Scheme]
 
 
-class _Known:
-    """The staircase of everything found so far that fits."""
-
-    def __init__(self, within: float) -> None:
-        self.within = within
-        self.time_s: FloatArray = np.zeros(0)
-        self.bound: FloatArray = np.zeros(0)
-
-    def add(self, time_s: npt.ArrayLike, bound: npt.ArrayLike) -> None:
-        """Add points."""
-        time = np.concatenate([self.time_s, np.asarray(time_s, np.float64)])
-        memory = np.concatenate([self.bound, np.ceil(np.asarray(bound, np.float64))])
-        fits = np.nonzero(memory <= self.within)[0]
-        chosen = fits[skyline(time[fits], memory[fits])]
-        self.time_s, self.bound = time[chosen], memory[chosen]
-
-    def cover(self, time_s: FloatArray, bound: FloatArray) -> float:
-        """Least factor within which every point is covered; infinite if nothing is known."""
-        if not len(self.time_s):
-            return np.inf
-        return covered_within(time_s, bound, self.time_s, self.bound, self.within)
-
-
 class _Search:
     """One search, from checked settings to the frontier."""
 
@@ -191,7 +168,7 @@ class _Search:
         pieces = self._pieces(classes)
         jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
         found: list[_Found] = []
-        known = _Known(self._within())
+        known = Known(self._within())
         redo = {"none": (False,), "full": (True,), "sweep": (False, True)}[self.settings.recompute]
         for done, (mesh, piece) in enumerate(jobs):
             self.progress(f"mesh {mesh}, {piece.count} micro-batches", done / len(jobs))
@@ -211,7 +188,7 @@ class _Search:
         self.progress("uniting the frontiers", 1.0)
         if not len(known.time_s):
             raise self._infeasible(jobs, found)
-        return self._unite(found)
+        return self._unite(found, known)
 
     def _pieces(self, classes: DimClasses) -> list[_Piece]:
         """The graphs of one micro-batch; a count that the graph cannot follow is left out."""
@@ -233,7 +210,7 @@ class _Search:
         return Tables(model, piece.decisions, recomputable=settings.recompute != "none")
 
     def _solve(
-        self, tables: Tables, cap: float | None, known: _Known | None, begun_at: float
+        self, tables: Tables, cap: float | None, known: Known | None, begun_at: float
     ) -> Answers:
         settings = self.settings
         model = tables.model
@@ -246,13 +223,13 @@ class _Search:
             epsilon=settings.epsilon,
             cap_bytes=None if cap is None else float(self.calibration.allocated_for(cap)),
             threads=settings.threads,
-            covered=None if known is None else known.cover,
+            known=known,
             progress=lambda fraction: self.progress(what, begun_at + share * fraction),
         )
         self.seconds["search"] += time.perf_counter() - begun
         return answers
 
-    def _unite(self, found: list[_Found]) -> Frontier:
+    def _unite(self, found: list[_Found], known: Known) -> Frontier:
         """One staircase over all meshes, numbers of micro-batches and named schemes."""
         within = self._within()
         # Origins of all candidates: which mesh and micro-batches, and which point or scheme there.
@@ -291,12 +268,16 @@ class _Search:
                 built = f.builder.strategy(scheme.assignment, scheme=scheme.name)
             return built
 
-        known = _Known(within)
-        known.add(time_s[chosen], whole[chosen])
+        kept_points = Known(within)
+        kept_points.add(time_s[chosen], whole[chosen])
+        # What no bound of its own says was covered by points found elsewhere.
+        again = kept_points.cover(known.time_s, known.bound_bytes)
         factor = max(
-            f.answers.lower_factor * known.cover(f.answers.lower_time_s, f.answers.lower_bytes)
+            f.answers.lower_factor
+            * max(again, kept_points.cover(f.answers.lower_time_s, f.answers.lower_bytes))
             for f in found
         )
+        rounding = max(f.answers.rounding for f in found)
         device = np.asarray(self.calibration.device_total(whole[chosen]))
         return Frontier(
             graph_summary=GraphSummary.of(self.graph),
@@ -304,7 +285,7 @@ class _Search:
             points=LazyPoints(len(chosen), build),
             schemes=self._shown(found),
             status=_status([f.answers.status for f in found], factor),
-            factor=factor,
+            factor=factor * rounding,
             notes=self.notes,
             settings=self.settings.to_dict(),
             seconds=self.seconds,
@@ -357,7 +338,7 @@ class _Search:
 
 def _status(statuses: list[str], factor: float) -> str:
     """Why the search ended: what limited it, or what is proven."""
-    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible", "covered")]
+    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible")]
     if limits:
         return limits[0]
     return "optimal" if factor <= 1.0 else "epsilon"

@@ -1,16 +1,18 @@
 """The native problem of one mesh and one number of micro-batches, and its answers decoded.
 
 Repeated blocks are contracted once: the operators inside become one table over the block's border
-tensors, each cell a frontier of time against what stays in memory. A block is contracted in several
-ways: as it is, with operators struck out that need more than some transient memory at a time; and
-recomputed, when what it keeps for backward is transient for the graph outside, since it is there
-only while that block runs backward. The ways are united cell by cell, so that the search chooses
-block by block. What is left is a small graph of the blocks' borders and what stands outside them.
+tensors, each cell a frontier. A block is contracted in two ways, as it is and recomputed, and the
+ways are united cell by cell, so that the search chooses block by block. What is left is a small
+graph of the blocks' borders and what stands outside them.
 
 Objectives: time (sum), resident bytes (sum), transient bytes (max). Every plan needs the *floor* of
-transient memory, so less than that is never looked at. With every transient lowered to the floor
-the problem has two objectives, and its frontier bounds the true one from below: that is how answers
-are proven (:meth:`MeshProblem.relaxed`).
+transient memory, so less than that is never told apart.
+
+What a recomputed block keeps for its backward pass is transient for the graph outside, since it is
+there only while that block runs backward: a sum inside (what is saved) plus a maximum (the largest
+operator). With both as objectives of their own the contraction is exact; where that is too much
+work, two graphs stand on either side of the truth (:meth:`MeshProblem.lower`,
+:meth:`MeshProblem.upper`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from tensoropt import _native
 from tensoropt.cost.tables import RECOMPUTE_TIME, RESIDENT, SAVED, TIME, TRANSIENT, Tables
+from tensoropt.errors import LimitError
 from tensoropt.sharding.decisions import Link, Node
 
 __all__ = ["Choices", "MeshProblem", "Recompute", "Resolution"]
@@ -37,10 +40,13 @@ WHOLE = ("sum", "sum", "max")
 """Objectives of the outer graph: time, resident and transient bytes."""
 
 FLAT = ("sum", "sum")
-"""Objectives inside a block: time and resident bytes."""
+"""Time and resident bytes only."""
 
-LEVELS = 4
-"""Limits on the transient memory of operators, the floor first, for which a block is contracted."""
+REDONE = ("sum", "sum", "sum", "max")
+"""Objectives inside a recomputed block: time, resident and saved bytes, largest operator."""
+
+MOST_WORK = 5_000_000
+"""Sums of points beyond which a recomputed block is not contracted exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,18 @@ class Choices:
     def __len__(self) -> int:
         return len(self.recomputed)
 
+    def joined(self, other: Choices) -> Choices:
+        """The points of both, one after the other; `other` has the same nodes and links."""
+        if not len(self):
+            return other
+        if not len(other):
+            return self
+        return Choices(
+            {node: np.concatenate([a, other.nodes[node]]) for node, a in self.nodes.items()},
+            {link: np.concatenate([a, other.links[link]]) for link, a in self.links.items()},
+            np.concatenate([self.recomputed, other.recomputed]),
+        )
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -87,6 +105,8 @@ class _Way:
 
     contraction: _native.Contraction
     redo: bool
+    costs: FloatArray
+    """(alternatives, 3): time, resident and transient bytes, in steps."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,11 @@ class _Contracted:
     ways: tuple[_Way, ...]
     starts: IntArray
     """(ways + 1, cells): where each way's alternatives begin within a cell."""
+
+    @property
+    def factor(self) -> float:
+        """Within which the alternatives cover the true ones."""
+        return max(way.contraction.factor for way in self.ways)
 
     def expand(
         self, cells: IntArray, alternatives: IntArray
@@ -131,7 +156,14 @@ class MeshProblem:
     tables : Tables
     recompute : str
         ``none``, ``full`` (every block) or ``sweep`` (block by block).
+    epsilon : float
+        What contracting the blocks may lose.
     threads : int or None
+
+    Attributes
+    ----------
+    exact : bool
+        Whether the graphs are the problem itself, so that both are equal.
     """
 
     def __init__(
@@ -139,52 +171,68 @@ class MeshProblem:
         tables: Tables,
         recompute: Recompute,
         *,
+        epsilon: float = 0.0,
         threads: int | None = None,
     ) -> None:
         self.tables = tables
         self.recompute: Recompute = recompute
+        self.epsilon = epsilon
         self.threads = threads
         self.graph = tables.graph
         self.outer, self.blocks = self._parts()
         self.resolution = self._resolution()
-        self._contracted: dict[Hashable, _Contracted] = {}
         self.floor_steps = self._floor()
-        self._flat: dict[Hashable, _Contracted] = {}
-        self._ways: dict[Hashable, _native.Contraction] = {}
+        self._contractions: dict[Hashable, _native.Contraction | None] = {}
+        self._lower: dict[Hashable, _Contracted] = {}
+        self._upper: dict[Hashable, _Contracted] = {}
         self._outer_ids: dict[Node, int] = {}
+        self.exact = recompute == "none" or all(
+            self._redone(part) is not None for part in self.blocks
+        )
 
-    def build(self) -> _native.CostGraph:
-        """The outer graph, in steps of the resolution."""
-        return self._graph(WHOLE, [self._contract(part) for part in self.blocks])
+    def lower(self) -> _native.CostGraph:
+        """The outer graph, in steps of the resolution.
 
-    def relaxed(self) -> _native.CostGraph:
-        """The outer graph with time and resident bytes only.
-
-        The frontier of this graph, the floor of transient memory added to what is resident, bounds
-        every strategy from below.
+        If the problem is not :attr:`exact`, recomputed blocks need less transient memory here than
+        in truth, so that the frontier bounds every strategy from below.
         """
-        return self._graph(FLAT, [self._contract_flat(part) for part in self.blocks])
+        return self._graph([self._contracted(part, upper=False) for part in self.blocks])
 
-    def _graph(self, aggregate: tuple[str, ...], tables: list[_Contracted]) -> _native.CostGraph:
-        graph = _native.CostGraph(aggregate)
-        ids = {node: self._add_node(graph, node, aggregate) for node in self.outer.inner}
+    def upper(self) -> _native.CostGraph:
+        """The outer graph with what recomputed blocks need in truth, but not all they could do."""
+        return self._graph([self._contracted(part, upper=True) for part in self.blocks])
+
+    def _graph(self, tables: list[_Contracted]) -> _native.CostGraph:
+        graph = _native.CostGraph(WHOLE)
+        ids = {node: self._add_node(graph, node, WHOLE) for node in self.outer.inner}
         for link in self.outer.links:
-            self._add_link(graph, ids, link, aggregate)
+            self._add_link(graph, ids, link, WHOLE)
+        numbers: dict[int, int] = {}
         for part, contracted in zip(self.blocks, tables, strict=True):
-            table = graph.add_table_with_alternatives(
-                list(contracted.shape), contracted.offsets, contracted.costs
-            )
+            table = numbers.get(id(contracted))
+            if table is None:
+                table = numbers[id(contracted)] = graph.add_table_with_alternatives(
+                    list(contracted.shape), contracted.offsets, contracted.costs, contracted.factor
+                )
             graph.add_factor([ids[node] for node in part.border], table)
         self._outer_ids = ids
         return graph
 
-    def decode(self, assignments: IntArray, alternatives: IntArray) -> Choices:
-        """Turn answers of the outer graph into choices for every node and link.
+    def decode(
+        self, assignments: IntArray, alternatives: IntArray, *, upper: bool = False
+    ) -> Choices:
+        """Turn answers of an outer graph into choices for every node and link.
+
+        Blocks with the same table and the same configurations at their borders could be swapped
+        without any change of costs. Of these the ones that are recomputed come first: they run
+        backward last, when little else is saved any more.
 
         Parameters
         ----------
         assignments : (points, outer nodes) int array
         alternatives : (points, outer factors) int array
+        upper : bool
+            Whether the graph was :meth:`upper`.
         """
         if not len(assignments):
             return Choices({}, {}, np.zeros((0, len(self.graph.blocks)), bool))
@@ -194,13 +242,25 @@ class MeshProblem:
             for i, link in enumerate(self.outer.links)
         }
         recomputed = np.zeros((len(assignments), len(self.graph.blocks)), bool)
-        for i, part in enumerate(self.blocks):
-            table = self._contract(part)
-            cells = np.ravel_multi_index([nodes[node] for node in part.border], table.shape)
-            chosen = np.asarray(alternatives[:, len(self.outer.links) + i], np.int64)
-            redo, inner, taken = table.expand(np.asarray(cells, np.int64), chosen)
+        tables = [self._contracted(part, upper=upper) for part in self.blocks]
+        cells = [
+            np.asarray(np.ravel_multi_index([nodes[n] for n in part.border], table.shape), np.int64)
+            for part, table in zip(self.blocks, tables, strict=True)
+        ]
+        taken = [
+            np.asarray(alternatives[:, len(self.outer.links) + i], np.int64)
+            for i in range(len(self.blocks))
+        ]
+        for which in _equal(tables):
+            ordered = _in_order(
+                np.stack([cells[i] for i in which]), np.stack([taken[i] for i in which])
+            )
+            for i, row in zip(which, ordered, strict=True):
+                taken[i] = row
+        for part, table, cell, chosen in zip(self.blocks, tables, cells, taken, strict=True):
+            redo, inner, inside = table.expand(cell, chosen)
             nodes.update((node, inner[:, j]) for j, node in enumerate(part.inner))
-            links.update((link, taken[:, j]) for j, link in enumerate(part.links))
+            links.update((link, inside[:, j]) for j, link in enumerate(part.links))
             recomputed[:, self.tables.decisions.block_of[part.inner[0]]] = redo
         return Choices(nodes, links, recomputed)
 
@@ -260,20 +320,31 @@ class MeshProblem:
         return outer, [part for part in blocks if part.inner]
 
     def _resolution(self) -> Resolution:
-        """Steps fine enough to change nothing that matters, coarse enough for 32-bit sums."""
+        """The finest steps in which all sums stay within 31 bits: two of them make a word."""
         decisions = self.tables.decisions
         total = np.zeros(2)
         for node in decisions.nodes:
             total += _largest(self.tables.node(node).costs)
         for link in decisions.links:
             total += _largest(self.tables.link(link).costs)
-        time = 1e-9
+        time = 1e-12
         while total[0] / time >= 2**31:
             time *= 2.0
-        memory = 512
+        memory = 1
         while total[1] / memory >= 2**31:
             memory *= 2
         return Resolution(time, memory)
+
+    def rounding(self, time_s: FloatArray, memory_bytes: FloatArray) -> float:
+        """The factor within which costs in steps tell the true ones, of some points."""
+        if not len(time_s):
+            return 1.0
+        decisions = self.tables.decisions
+        count = len(decisions.nodes) + len(decisions.links) + 1
+        time = 0.5 * count * self.resolution.time_s / max(float(time_s.min()), 1e-30)
+        # Memory is rounded up, so only what covers may be off, and by less than a step for each.
+        memory = count * self.resolution.memory_bytes / max(float(memory_bytes.min()), 1.0)
+        return 1.0 + max(time, memory)
 
     # Native tables.
 
@@ -286,11 +357,7 @@ class MeshProblem:
         return math.ceil(least / self.resolution.memory_bytes)
 
     def _columns(
-        self,
-        costs: FloatArray,
-        aggregate: tuple[str, ...],
-        redo: bool = False,
-        level: float = math.inf,
+        self, costs: FloatArray, aggregate: tuple[str, ...], redo: bool = False
     ) -> FloatArray:
         """Objectives of a table in steps; ``inf`` everywhere marks the impossible.
 
@@ -298,11 +365,9 @@ class MeshProblem:
         ----------
         costs : float array
         aggregate : tuple of str
-            :data:`WHOLE` or :data:`FLAT`.
+            :data:`WHOLE`, :data:`FLAT` or :data:`REDONE`.
         redo : bool
             Whether the table is part of a recomputed block.
-        level : float
-            Strike out what needs more transient memory than this, in steps.
         """
         steps = np.empty((*costs.shape[:-1], len(aggregate)))
         time = costs[..., TIME] + (costs[..., RECOMPUTE_TIME] if redo else 0.0)
@@ -310,10 +375,13 @@ class MeshProblem:
         # Memory is rounded up: what fits in the answer fits on the device.
         resident = costs[..., RESIDENT] + (0.0 if redo else costs[..., SAVED])
         steps[..., 1] = np.ceil(resident / self.resolution.memory_bytes)
-        transient = np.ceil(costs[..., TRANSIENT] / self.resolution.memory_bytes)
+        if aggregate != FLAT:
+            steps[..., -1] = np.ceil(costs[..., TRANSIENT] / self.resolution.memory_bytes)
         if aggregate == WHOLE:
-            steps[..., 2] = np.maximum(transient, self.floor_steps)
-        steps[(~np.isfinite(steps[..., 0])) | (transient > level)] = np.inf
+            np.maximum(steps[..., 2], self.floor_steps, out=steps[..., 2])
+        if aggregate == REDONE:
+            steps[..., 2] = np.ceil(costs[..., SAVED] / self.resolution.memory_bytes)
+        steps[~np.isfinite(steps[..., 0])] = np.inf
         return steps
 
     def _add_node(
@@ -322,9 +390,8 @@ class MeshProblem:
         node: Node,
         aggregate: tuple[str, ...],
         redo: bool = False,
-        level: float = math.inf,
     ) -> int:
-        steps = self._columns(self.tables.node(node).costs, aggregate, redo, level)
+        steps = self._columns(self.tables.node(node).costs, aggregate, redo)
         return graph.add_node(graph.add_table(steps))
 
     def _add_link(
@@ -334,9 +401,8 @@ class MeshProblem:
         link: Link,
         aggregate: tuple[str, ...],
         redo: bool = False,
-        level: float = math.inf,
     ) -> None:
-        steps = self._columns(self.tables.link(link).costs, aggregate, redo, level)
+        steps = self._columns(self.tables.link(link).costs, aggregate, redo)
         if len(steps) == 1:
             table = graph.add_table(steps[0])
         else:
@@ -346,11 +412,17 @@ class MeshProblem:
 
     # Blocks.
 
-    def _contract(self, part: _Part) -> _Contracted:
+    def _contracted(self, part: _Part, *, upper: bool) -> _Contracted:
+        """The table of a block; each different one once."""
+        known = self._upper if upper and not self.exact else self._lower
         key = self._structure(part)
-        found = self._contracted.get(key)
+        found = known.get(key)
         if found is None:
-            found = self._contracted[key] = self._contract_new(part)
+            ways = [] if self.recompute == "full" else [self._kept(part)]
+            if self.recompute != "none":
+                redone = self._redone(part)
+                ways.append(redone or self._redone_about(part, upper=upper))
+            found = known[key] = self._united(part, ways)
         return found
 
     def _structure(self, part: _Part) -> Hashable:
@@ -363,79 +435,48 @@ class MeshProblem:
             ),
         )
 
-    def _contract_new(self, part: _Part) -> _Contracted:
-        ways: list[_Way] = []
-        costs: list[tuple[IntArray, FloatArray]] = []
-        if self.recompute != "full":
-            for level in self._levels(part):
-                flat = self._contract_as(part, redo=False, level=level)
-                most = level if math.isfinite(level) else self._largest_transient(part)
-                transient = np.full(len(flat.costs), max(most, self.floor_steps))
-                ways.append(_Way(flat, redo=False))
-                costs.append(_with_transient(flat, transient))
-        if self.recompute != "none":
-            flat = self._contract_as(part, redo=True, level=math.inf)
-            ways.append(_Way(flat, redo=True))
-            costs.append(_with_transient(flat, self._transient_of_recomputed(part, flat)))
-        return self._united(part, ways, costs)
+    def _kept(self, part: _Part) -> _Way:
+        """The block as it is."""
+        contraction = self._contract(part, WHOLE, epsilon=self.epsilon)
+        assert contraction is not None, "contracted without a limit"
+        return _Way(contraction, False, np.asarray(contraction.costs, np.float64))
 
-    def _contract_flat(self, part: _Part) -> _Contracted:
-        """The block without regard to transient memory."""
-        key = self._structure(part)
-        found = self._flat.get(key)
-        if found is None:
-            modes = {"none": [False], "full": [True], "sweep": [False, True]}[self.recompute]
-            ways = [
-                _Way(self._contract_as(part, redo=redo, level=math.inf), redo) for redo in modes
-            ]
-            costs = [
-                (
-                    np.asarray(way.contraction.offsets, np.int64),
-                    np.asarray(way.contraction.costs, np.float64),
-                )
-                for way in ways
-            ]
-            found = self._flat[key] = self._united(part, ways, costs)
-        return found
+    def _redone(self, part: _Part) -> _Way | None:
+        """The block recomputed, exactly; None if that is too much work."""
+        contraction = self._contract(
+            part, REDONE, redo=True, epsilon=self.epsilon, work_limit=MOST_WORK
+        )
+        if contraction is None:
+            return None
+        costs = np.asarray(contraction.costs, np.float64)
+        transient = np.maximum(costs[:, 2] + costs[:, 3], self.floor_steps)
+        return _Way(contraction, True, np.column_stack([costs[:, :2], transient]))
 
-    def _united(
-        self, part: _Part, ways: list[_Way], costs: Sequence[tuple[IntArray, FloatArray]]
-    ) -> _Contracted:
+    def _redone_about(self, part: _Part, *, upper: bool) -> _Way:
+        """The block recomputed, over time and resident bytes; for transient bytes a bound."""
+        contraction = self._contract(part, FLAT, redo=True)
+        assert contraction is not None, "contracted without a limit"
+        costs = np.asarray(contraction.costs, np.float64)
+        if upper:
+            transient = self._transient_of_redone(part, contraction)
+        else:
+            transient = np.full(len(costs), float(self.floor_steps))
+        return _Way(contraction, True, np.column_stack([costs, transient]))
+
+    def _united(self, part: _Part, ways: list[_Way]) -> _Contracted:
         """Cell by cell, the alternatives of one way after the other."""
         shape = tuple(self.tables.size(node) for node in part.border)
-        sizes = np.stack([np.diff(offsets) for offsets, _ in costs])
+        begins = [np.asarray(way.contraction.offsets, np.int64) for way in ways]
+        sizes = np.stack([np.diff(offsets) for offsets in begins])
         starts = np.concatenate([np.zeros((1, sizes.shape[1]), np.int64), np.cumsum(sizes, axis=0)])
         offsets = np.concatenate([[0], np.cumsum(starts[-1])])
-        united = np.empty((offsets[-1], costs[0][1].shape[1]))
-        for size, start, (begins, values) in zip(sizes, starts, costs, strict=False):
-            within = np.arange(len(values)) - np.repeat(begins[:-1], size)
-            united[np.repeat(offsets[:-1] + start, size) + within] = values
+        united = np.empty((offsets[-1], len(WHOLE)))
+        for way, begin, size, start in zip(ways, begins, sizes, starts, strict=False):
+            within = np.arange(len(way.costs)) - np.repeat(begin[:-1], size)
+            united[np.repeat(offsets[:-1] + start, size) + within] = way.costs
         return _Contracted(shape, offsets, united, tuple(ways), starts)
 
-    def _levels(self, part: _Part) -> list[float]:
-        """Limits on transient memory, in steps: the floor, and a few above it."""
-        steps = self._transients(part)
-        above = steps[steps > self.floor_steps]
-        if not len(above):
-            return [math.inf]
-        wanted = np.geomspace(max(above[0], 1), above[-1], LEVELS - 1)[:-1]
-        at = np.maximum(np.searchsorted(above, wanted, side="right") - 1, 0)
-        # The last level strikes out nothing.
-        return [self.floor_steps, *sorted({int(above[i]) for i in at}), math.inf]
-
-    def _transients(self, part: _Part) -> IntArray:
-        """All values of transient memory in a block's tables, in steps, rising."""
-        tables = [self.tables.node(node).costs for node in part.inner]
-        tables += [self.tables.link(link).costs for link in part.links]
-        values = np.concatenate(
-            [costs[..., TRANSIENT][np.isfinite(costs[..., TIME])] for costs in tables]
-        )
-        return np.unique(np.ceil(values / self.resolution.memory_bytes)).astype(np.int64)
-
-    def _largest_transient(self, part: _Part) -> int:
-        return int(self._transients(part)[-1])
-
-    def _transient_of_recomputed(self, part: _Part, flat: _native.Contraction) -> FloatArray:
+    def _transient_of_redone(self, part: _Part, flat: _native.Contraction) -> FloatArray:
         """What is kept inside while the block runs backward, beside its largest operator."""
         offsets = np.asarray(flat.offsets, np.int64)
         sizes = np.diff(offsets)
@@ -456,28 +497,57 @@ class MeshProblem:
         steps = np.ceil((saved + largest) / self.resolution.memory_bytes)
         return np.asarray(np.maximum(steps, self.floor_steps))
 
-    def _contract_as(self, part: _Part, *, redo: bool, level: float) -> _native.Contraction:
-        """The block in one way; each different one once."""
-        key = (self._structure(part), redo, level)
-        found = self._ways.get(key)
-        if found is None:
-            graph = _native.CostGraph(FLAT)
+    def _contract(
+        self,
+        part: _Part,
+        aggregate: tuple[str, ...],
+        *,
+        redo: bool = False,
+        epsilon: float = 0.0,
+        work_limit: int | None = None,
+    ) -> _native.Contraction | None:
+        """The block over some objectives; each different one once, None if it hit the limit."""
+        key = (self._structure(part), aggregate, redo)
+        if key not in self._contractions:
+            graph = _native.CostGraph(aggregate)
             ids = {
-                node: self._add_node(graph, node, FLAT, redo, level)
+                node: self._add_node(graph, node, aggregate, redo)
                 for node in [*part.inner, *part.border]
             }
             for link in part.links:
-                self._add_link(graph, ids, link, FLAT, redo, level)
+                self._add_link(graph, ids, link, aggregate, redo)
             keep = [ids[node] for node in part.border]
-            found = self._ways[key] = _native.contract(graph, keep=keep, threads=self.threads)
-        return found
+            try:
+                self._contractions[key] = _native.contract(
+                    graph, keep, epsilon, threads=self.threads, work_limit=work_limit
+                )
+            except LimitError:
+                if work_limit is None:
+                    raise
+                self._contractions[key] = None
+        return self._contractions[key]
 
 
-def _with_transient(
-    flat: _native.Contraction, transient: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    costs = np.asarray(flat.costs, np.float64)
-    return np.asarray(flat.offsets, np.int64), np.column_stack([costs, transient])
+def _equal(tables: Sequence[_Contracted]) -> list[list[int]]:
+    """Groups of places that hold the same table."""
+    groups: dict[int, list[int]] = {}
+    for i, table in enumerate(tables):
+        groups.setdefault(id(table), []).append(i)
+    return list(groups.values())
+
+
+def _in_order(cells: IntArray, alternatives: IntArray) -> IntArray:
+    """Among blocks in the same cell, the alternatives in falling order: (blocks, points).
+
+    Alternatives that recompute stand behind the others, so that these blocks come first.
+    """
+    # Blocks sorted by cell, once by place and once by alternative: the n-th of one takes the
+    # n-th of the other.
+    places = np.argsort(cells, axis=0, kind="stable")
+    chosen = np.lexsort((-alternatives, cells), axis=0)
+    ordered = np.empty_like(alternatives)
+    np.put_along_axis(ordered, places, np.take_along_axis(alternatives, chosen, axis=0), axis=0)
+    return ordered
 
 
 def _least_transient(costs: FloatArray) -> float:
