@@ -45,7 +45,9 @@ PICOSECOND = 12
 Reference = tuple[int, int]
 """A task: how many stretches back it lies (0: this one), and its number there. Stretches between
 blocks have fixed places: stretch s is written as -1 - s. Numbers in other stretches count from
-their ends (-1 is the last), since what a stretch begins with depends on the one before it."""
+their ends (-1 is the last), since what a stretch begins with depends on the one before it. The
+first stretch has none before it: seen from afar its numbers count from its start, since what it
+ends with depends on the one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ class Replayer:
                 if marks[other].name == marks[stretch].name:
                     far = marks[other].block is None and other != stretch
                     back = -1 - other if far else stretch - other
-                    needs.append((back, own - len(found[other]) if other != stretch else own))
+                    from_start = other == stretch or (far and other == 0)
+                    needs.append((back, own if from_start else own - len(found[other])))
             found[stretch].append(
                 _Piece(
                     self._stream(run),
@@ -223,14 +226,16 @@ class Replayer:
         count = min(m, STEADY)
         now = 0.0
         ends = []
+        opening = len(templates[0].pieces) if templates else 0
         backlog: Backlog = ()
         for micro_batch in range(count):
             first, last = micro_batch == 0, micro_batch == count - 1
             for place, (key, template) in enumerate(zip(keys, templates, strict=True)):
-                memo = (key, first, last, place if template.fixed and backlog else -1, backlog)
+                where = (place, opening) if template.fixed and backlog else None
+                memo = (key, first, last, where, backlog)
                 found = self._advances.get(memo)
                 if found is None:
-                    found = self._run(template, place, (first, last), backlog)
+                    found = self._run(template, (place, opening), (first, last), backlog)
                     self._advances[memo] = found
                 step, backlog = found
                 now += step
@@ -242,10 +247,18 @@ class Replayer:
         return time
 
     def _run(
-        self, template: _Template, stretch: int, edge: tuple[bool, bool], backlog: Backlog
+        self,
+        template: _Template,
+        where: tuple[int, int],
+        edge: tuple[bool, bool],
+        backlog: Backlog,
     ) -> tuple[float, Backlog]:
-        """Run a stretch: seconds until its last kernel starts, and what is not done then."""
-        first, last = edge
+        """Run a stretch: seconds until its last kernel starts, and what is not done then.
+
+        `where` it stands, and how many tasks the first stretch has; `edge`: whether the first and
+        the last micro-batch runs.
+        """
+        (stretch, opening), (first, last) = where, edge
         when: Mapping[str, bool] = {"every": True, "first": first, "last": last, "after": last}
         tasks = [Task(p.stream, p.seconds, p.needs) for p in backlog]
         place = {(p.age, p.number): i for i, p in enumerate(backlog)}
@@ -254,7 +267,10 @@ class Replayer:
         for number, piece in enumerate(template.pieces):
             if not when[piece.when]:
                 continue
-            asked = [(stretch + 1 + b if b < 0 else b, n) for b, n in piece.needs]
+            asked = [
+                (stretch + 1 + b if b < 0 else b, n - opening if b == -1 and n >= 0 else n)
+                for b, n in piece.needs
+            ]
             needs = [place[n] for n in asked if n in place]
             place[0, number] = len(tasks)
             origin.append((0, number - len(template.pieces)))
