@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Rng, rows};
+use support::{Rng, cover, rows, seen};
 use tensoropt::{
     Aggregate, CostGraph, NodeId, Peak, Solution, SolveOptions, Status, Table, contract, solve,
 };
@@ -52,29 +52,6 @@ fn graph(
         graph.add_factor(&[ids[ids.len() - 1], ids[0]], edge[0]).unwrap();
     }
     graph
-}
-
-/// The least factor within which `points` cover `exact`.
-fn cover(exact: &[Vec<u64>], points: &[Vec<u64>]) -> f64 {
-    let quotient = |a: u64, b: u64| if a <= b { 1.0 } else { a as f64 / b as f64 };
-    let over =
-        |p: &[u64], q: &[u64]| p.iter().zip(q).map(|(&p, &q)| quotient(q, p)).fold(1.0, f64::max);
-    exact
-        .iter()
-        .map(|p| points.iter().map(|q| over(p, q)).fold(f64::INFINITY, f64::min))
-        .fold(1.0, f64::max)
-}
-
-/// The points that a user sees: with a peak, resident and transient part are one.
-fn seen(solution: &Solution, peak: Option<Peak>) -> Vec<Vec<u64>> {
-    let mut points = rows(solution.costs(), solution.graph().objectives());
-    if let Some(peak) = peak {
-        for point in &mut points {
-            point[peak.resident] += point[peak.transient];
-            point.remove(peak.transient);
-        }
-    }
-    points
 }
 
 /// Holds a solution to its factor and its status, and its plans to their costs.

@@ -93,7 +93,7 @@ impl JoinSpec {
 pub(crate) struct Engine<'m, C: CostVector> {
     pub algebra: C::Algebra,
     /// Points above this are dropped.
-    pub limit: Option<C>,
+    limit: Option<C>,
     /// How cells are thinned.
     pub thinning: Thinning,
     /// Pairs after which to give up.
@@ -153,6 +153,14 @@ impl<'m, C: CostVector> Engine<'m, C> {
     /// the caller keeps of earlier eliminations.
     pub fn recount(&mut self, kept: u64) {
         self.bytes = kept + self.joins.values().map(|op| op.cells.bytes()).sum::<u64>();
+    }
+
+    /// Drops points above a limit from now on, and forgets tables that were made under another.
+    pub fn set_limit(&mut self, limit: Option<C>) {
+        if self.limit != limit {
+            self.limit = limit;
+            self.joins.clear();
+        }
     }
 
     /// Sets how cells are thinned from now on, and forgets tables that were thinned otherwise.

@@ -171,7 +171,7 @@ fn contract_as<C: CostVector>(
     meter: &Meter,
 ) -> std::result::Result<Contraction, Halt> {
     let mut engine = Engine::<C>::new(algebra, meter);
-    engine.limit = view.limit();
+    engine.set_limit(view.limit());
     engine.work_limit = options.work_limit;
     let limits = Limits::of(options);
     if options.epsilon > 0.0 {

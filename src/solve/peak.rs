@@ -22,6 +22,7 @@ use super::options::Peak;
 use super::refine::{Found, Front, Request, Solver, in_truth, vectors};
 use super::solution::Certificate;
 use crate::contraction::leaf::View;
+use crate::contraction::thinning::Reducer;
 use crate::contraction::trace::Trace;
 use crate::error::Result;
 use crate::frontier::{CostVector, Scratch, Wide, prune};
@@ -35,9 +36,6 @@ const OBJECTIVES: usize = 3;
 const MOST_THRESHOLDS: usize = 8;
 const ENOUGH: u64 = 100_000_000;
 
-/// In the place of a row: the point was known before.
-const KNOWN: u32 = u32::MAX;
-
 /// The part of epsilon that is spent on leaving out points of a threshold's frontier.
 const TRIMMED: f64 = 0.125;
 
@@ -48,8 +46,9 @@ type Key = Wide<OBJECTIVES>;
 struct Interval<C: CostVector> {
     low: isize,
     high: usize,
-    /// The frontier at `high`.
+    /// The frontier at `high`, and the factor within which it is one.
     front: Arc<Vec<C>>,
+    factor: f64,
     /// The factor within which the points found cover `front` here, or more.
     cover: f64,
 }
@@ -60,7 +59,8 @@ pub(crate) fn walk<C: CostVector>(
     request: &Request,
     peak: Peak,
 ) -> Result<Found<C>> {
-    let thresholds = thresholds(solver.graph, peak.transient);
+    let mut thresholds = thresholds(solver.graph, peak.transient);
+    thresholds.retain(|&threshold| threshold <= request.transient_cap);
     let mut walk = Walk {
         resident: request
             .objectives
@@ -81,7 +81,7 @@ pub(crate) fn walk<C: CostVector>(
         cover: 1.0,
         weights: 0,
     };
-    walk.points = request.known.iter().map(|row| (of_row(row), KNOWN)).collect();
+    walk.points = request.known.iter().map(|row| (of_row(row), None)).collect();
     walk.prune();
     walk.run(solver)?;
     Ok(walk.finish(solver))
@@ -94,8 +94,8 @@ struct Walk<'r, C: CostVector> {
     resident: usize,
     cap: u64,
     thresholds: Vec<u64>,
-    /// Points found, with their rows, and points known before; a frontier.
-    points: Vec<(Key, u32)>,
+    /// Points found, with their rows, and points known before, without; a frontier.
+    points: Vec<(Key, Option<u32>)>,
     /// For each point ever found its costs in all objectives, and its trace and index there.
     rows: Vec<(Vec<u64>, (u32, u32))>,
     /// Whether there was any solution.
@@ -120,8 +120,9 @@ impl<C: CostVector> Walk<'_, C> {
         let half = (1.0 + self.request.epsilon).sqrt() - 1.0;
         let begun = solver.engine.work.visited;
         let mut open = Vec::new();
-        if let Some((front, top)) = self.solve(solver, -1, last, half)? {
-            open.push(Interval { low: -1, high: top, front, cover: f64::INFINITY });
+        open.extend(self.solve(solver, -1, last, half)?);
+        if open.is_empty() && solver.halted.is_some() {
+            self.cover = f64::INFINITY;
         }
         // The interval that is covered worst goes first.
         while let Some(worst) = self.worst(&mut open) {
@@ -133,14 +134,19 @@ impl<C: CostVector> Walk<'_, C> {
                 self.cover = self.cover.max(cover);
                 break;
             }
-            let Interval { low, high, front, cover } = open.swap_remove(worst);
-            let middle = self.middle(low, high);
-            if let Some((below, top)) = self.solve(solver, low, middle, half)? {
-                open.push(Interval { low, high: top, front: below, cover: f64::INFINITY });
-            } else if solver.halted.is_some() {
+            let interval = open.swap_remove(worst);
+            let (low, high) = (interval.low, interval.high);
+            // A single threshold is solved for again, in the room that the cap leaves it.
+            let single = low + 1 == high as isize;
+            let middle = if single { high } else { self.middle(low, high) };
+            let below = self.solve(solver, low, middle, half)?;
+            if below.is_none() && solver.halted.is_some() {
                 self.cover = self.cover.max(cover);
             }
-            open.push(Interval { low: middle as isize, high, front, cover });
+            open.extend(below);
+            if !single {
+                open.push(Interval { low: middle as isize, ..interval });
+            }
         }
         Ok(())
     }
@@ -169,14 +175,14 @@ impl<C: CostVector> Walk<'_, C> {
 
     /// Solves for one threshold; the answer must also bound thresholds down to above `low`.
     ///
-    /// Returns the frontier, and the largest threshold that its points need in truth.
+    /// Returns what its frontier bounds, up to the largest threshold that its points need in truth.
     fn solve(
         &mut self,
         solver: &mut Solver<'_, '_, C>,
         low: isize,
         high: usize,
         epsilon: f64,
-    ) -> Result<Option<(Arc<Vec<C>>, usize)>> {
+    ) -> Result<Option<Interval<C>>> {
         let least = self.thresholds[(low + 1) as usize];
         let Some(room) = self.cap.checked_sub(least) else {
             return Ok(None);
@@ -199,17 +205,25 @@ impl<C: CostVector> Walk<'_, C> {
         let factor = front.factor() * front.trim(trimmed, exact);
         self.inner = self.inner.max(factor);
         self.weights = self.weights.max(front.certificate.weights);
-        let most = self.add(solver.graph, &front)?;
-        let top = self.thresholds.partition_point(|&threshold| threshold < most);
-        Ok(Some((Arc::new(front.points), top.clamp((low + 1) as usize, high))))
+        let (most, whole) = self.add(solver.graph, &front)?;
+        // What lies above is covered by these points, unless some are beyond the cap of the peak while
+        // what they stand for, which may cost less, is not.
+        let top = if whole || factor <= 1.0 {
+            let top = self.thresholds.partition_point(|&threshold| threshold < most);
+            top.clamp((low + 1) as usize, high)
+        } else {
+            high
+        };
+        let front = Arc::new(front.points);
+        Ok(Some(Interval { low, high: top, front, factor, cover: f64::INFINITY }))
     }
 
     /// Adds the points of a threshold's frontier with what they cost in truth; returns their largest
-    /// transient part.
-    fn add(&mut self, graph: &CostGraph, front: &Front<C>) -> Result<u64> {
+    /// transient part, and whether all are within the cap.
+    fn add(&mut self, graph: &CostGraph, front: &Front<C>) -> Result<(u64, bool)> {
         let first = self.traces.len() as u32;
         self.traces.extend(front.traces.iter().cloned());
-        let mut most = 0;
+        let (mut most, mut whole) = (0, true);
         let costs = in_truth(graph, &front.traces, &front.origins)?;
         for ((point, row), &(trace, index)) in front.points.iter().zip(costs).zip(&front.origins) {
             let transient = row[self.peak.transient];
@@ -217,12 +231,14 @@ impl<C: CostVector> Walk<'_, C> {
             let key = self.key(point, transient);
             if key.0[self.resident] <= self.cap {
                 self.feasible = true;
-                self.points.push((key, self.rows.len() as u32));
+                self.points.push((key, Some(self.rows.len() as u32)));
                 self.rows.push((row, (first + trace, index)));
+            } else {
+                whole = false;
             }
         }
         self.prune();
-        Ok(most)
+        Ok((most, whole))
     }
 
     /// The points found so far as they cover solutions whose transient part is at least `least`: with
@@ -250,7 +266,7 @@ impl<C: CostVector> Walk<'_, C> {
         Wide(key)
     }
 
-    /// Of equal points the first found stays.
+    /// Of equal points one known before stays, else the first found.
     fn prune(&mut self) {
         self.points.sort_unstable();
         self.points.dedup_by_key(|(key, _)| *key);
@@ -263,16 +279,21 @@ impl<C: CostVector> Walk<'_, C> {
     /// The factor within which the points found cover everything in an interval.
     fn cover(&self, interval: &Interval<C>) -> f64 {
         let first = (interval.low + 1) as usize;
-        if first == interval.high {
-            return 1.0;
-        }
         let least = self.thresholds[first];
+        // Of a point that is beyond the cap here, there may be something within it that the point
+        // stands for.
+        let most = self.cap as f64 * (1.0 + 4.0 * f64::EPSILON);
+        let within = |resident: u64| resident as f64 / interval.factor + least as f64 <= most;
         interval
             .front
             .iter()
-            .map(|point| self.key(point, least))
-            .filter(|key| key.0[self.resident] <= self.cap)
-            .map(|key| self.cover_of(&key))
+            .map(|point| (point.get(self.resident), self.key(point, least)))
+            .filter(|(resident, key)| match key.0[self.resident] <= self.cap {
+                // At a single threshold a point is its own bound.
+                true => first < interval.high,
+                false => interval.factor > 1.0 && within(*resident),
+            })
+            .map(|(_, key)| self.cover_of(&key))
             .fold(1.0, f64::max)
     }
 
@@ -292,14 +313,21 @@ impl<C: CostVector> Walk<'_, C> {
         self.points.iter().map(|(key, _)| ratio(key)).fold(f64::INFINITY, f64::min)
     }
 
-    fn finish(self, solver: &Solver<'_, '_, C>) -> Found<C> {
-        let factor = if !self.feasible && solver.halted.is_some() {
+    fn finish(mut self, solver: &Solver<'_, '_, C>) -> Found<C> {
+        let mut factor = if !self.feasible && solver.halted.is_some() {
             f64::INFINITY
         } else {
             self.inner * self.cover
         };
-        let rows = self.points.iter().filter(|(_, row)| *row != KNOWN);
-        let rows: Vec<_> = rows.map(|&(_, row)| &self.rows[row as usize]).collect();
+        self.points.retain(|(_, row)| row.is_some());
+        if let Some(most) = solver.options.max_points.filter(|&most| most < self.points.len()) {
+            let mut kept: Vec<Key> = self.points.iter().map(|(key, _)| *key).collect();
+            factor *= Reducer::new().reduce(&mut kept, most, None, &mut Scratch::new());
+            let mut next = kept.iter().peekable();
+            self.points.retain(|(key, _)| next.next_if_eq(&key).is_some());
+        }
+        let rows: Vec<_> =
+            self.points.iter().filter_map(|&(_, row)| self.rows.get(row? as usize)).collect();
         Found {
             costs: rows.iter().flat_map(|(costs, _)| costs).copied().collect(),
             origins: rows.iter().map(|&&(_, origin)| origin).collect(),

@@ -83,6 +83,8 @@ pub(crate) struct Request {
     pub objectives: Vec<usize>,
     pub caps: Vec<u64>,
     pub peak: Option<Peak>,
+    /// The largest value that the transient part of the peak may take.
+    pub transient_cap: u64,
     pub epsilon: f64,
     /// Points reached elsewhere, over the objectives, within the caps.
     pub known: Vec<Vec<u64>>,
@@ -101,14 +103,17 @@ impl Request {
         let within =
             |row: &&Vec<u64>| row.iter().enumerate().all(|(i, &cost)| cost <= caps[i].min(most(i)));
         let known = options.known.iter().filter(within).cloned().collect();
-        Self { objectives, caps, peak: options.peak, epsilon: options.epsilon, known }
+        let transient_cap = transient.map_or(u64::MAX, |transient| options.cap(transient));
+        let (peak, epsilon) = (options.peak, options.epsilon);
+        Self { objectives, caps, peak, transient_cap, epsilon, known }
     }
 
     /// One objective (or the peak), as low as it gets.
     fn least(objective: usize, peak: Option<Peak>) -> Self {
         let peak = peak.map(|peak| Peak { cap: None, ..peak });
         let (caps, known) = (vec![u64::MAX], Vec::new());
-        Self { objectives: vec![objective], caps, peak, epsilon: 0.0, known }
+        let transient_cap = u64::MAX;
+        Self { objectives: vec![objective], caps, peak, transient_cap, epsilon: 0.0, known }
     }
 
     pub fn view(&self) -> View {
@@ -239,7 +244,7 @@ impl<'a, 'm, C: CostVector> Solver<'a, 'm, C> {
     ///
     /// Solutions that the points in `covered` cover within `epsilon` need not be.
     pub fn front(&mut self, view: &View, epsilon: f64, covered: &[C]) -> Result<Option<Front<C>>> {
-        self.engine.limit = view.limit();
+        self.engine.set_limit(view.limit());
         if self.two_sums(view) {
             if let Some(front) = bounded::front(self, view, epsilon, covered)? {
                 return Ok(Some(front));

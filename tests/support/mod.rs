@@ -1,7 +1,7 @@
 //! Random problems, and a solver too simple to be wrong.
 #![allow(dead_code)] // Each test binary uses its own part.
 
-use tensoropt::{Aggregate, CostGraph, FactorId, NodeId, Table};
+use tensoropt::{Aggregate, CostGraph, FactorId, NodeId, Peak, Solution, Table};
 
 /// SplitMix64: small, seeded, the same everywhere.
 pub struct Rng(u64);
@@ -30,8 +30,8 @@ impl Rng {
 }
 
 /// The shapes of the graphs.
-pub const SHAPES: [&str; 8] =
-    ["chain", "tree", "diamonds", "ladder", "star", "clique", "islands", "random"];
+pub const SHAPES: [&str; 9] =
+    ["chain", "tree", "diamonds", "ladder", "star", "clique", "islands", "random", "ring"];
 
 fn edges(shape: &str, rng: &mut Rng) -> (u32, Vec<Vec<u32>>) {
     let pair = |a: u32, b: u32| vec![a, b];
@@ -69,6 +69,10 @@ fn edges(shape: &str, rng: &mut Rng) -> (u32, Vec<Vec<u32>>) {
         "clique" => {
             let n = 3 + rng.below(3) as u32;
             (n, (1..n).flat_map(|j| (0..j).map(move |i| pair(i, j))).collect())
+        }
+        "ring" => {
+            let n = 3 + rng.below(4) as u32;
+            (n, (0..n).map(|i| pair(i, (i + 1) % n)).collect())
         }
         "islands" => (5, vec![pair(0, 1), pair(2, 3)]),
         _ => {
@@ -230,4 +234,114 @@ pub fn brute_force(graph: &CostGraph) -> Vec<Vec<u64>> {
 /// Points as rows.
 pub fn rows(costs: &[u64], objectives: usize) -> Vec<Vec<u64>> {
     costs.chunks_exact(objectives).map(<[u64]>::to_vec).collect()
+}
+
+/// The shapes of [`larger`] problems.
+pub const LARGER: [&str; 6] = ["chain", "tree", "diamonds", "ladder", "ring", "hub"];
+
+/// A problem too large to enumerate, with long frontiers: some cells have several alternatives, a
+/// few different tables take turns, and a maximum has few values, often 0.
+pub fn larger(seed: u64, aggregates: &[Aggregate]) -> CostGraph {
+    let mut rng = Rng::new(seed ^ 0x1A46E);
+    let shape = LARGER[(seed % LARGER.len() as u64) as usize];
+    let nodes = 9 + rng.below(4) as u32;
+    let pair = |a: u32, b: u32| [a, b];
+    let edges: Vec<[u32; 2]> = match shape {
+        "chain" => (1..nodes).map(|i| pair(i - 1, i)).collect(),
+        "tree" => (1..nodes).map(|i| pair(rng.below(u64::from(i)) as u32, i)).collect(),
+        "diamonds" => (0..(nodes - 1) / 3)
+            .map(|i| 3 * i)
+            .flat_map(|o| [pair(o, o + 1), pair(o, o + 2), pair(o + 1, o + 3), pair(o + 2, o + 3)])
+            .collect(),
+        "ladder" => (1..nodes).flat_map(|i| [pair(i - 1, i), pair(i.max(2) - 2, i)]).collect(),
+        "ring" => (0..nodes).map(|i| pair(i, (i + 1) % nodes)).collect(),
+        _ => (1..nodes).map(|i| pair(0, i)).chain([pair(1, 2), pair(3, 4)]).collect(),
+    };
+    let k = if shape == "ladder" { 3 } else { 3 + rng.below(2) as u32 };
+    let scale = [40, 2_000, 1 << 33][rng.below(3) as usize];
+    let few = rng.chance(50);
+    let layers = 1 + rng.below(3) as usize;
+    let mut graph = CostGraph::new(aggregates).unwrap();
+    let mut tables = |dims: &[u32], graph: &mut CostGraph| -> Vec<_> {
+        (0..layers)
+            .map(|layer| {
+                let still = few && layer > 0;
+                let table = against(dims, aggregates, (scale, still), &mut rng);
+                graph.add_table(table).unwrap()
+            })
+            .collect()
+    };
+    let (own, between) = (tables(&[k], &mut graph), tables(&[k, k], &mut graph));
+    let ids: Vec<NodeId> =
+        (0..nodes as usize).map(|i| graph.add_node(own[i % layers]).unwrap()).collect();
+    for (i, [a, b]) in edges.into_iter().enumerate().filter(|(_, [a, b])| a != b) {
+        graph.add_factor(&[ids[a as usize], ids[b as usize]], between[i % layers]).unwrap();
+    }
+    graph
+}
+
+/// A table of objectives that work against each other; in a `still` one all maxima are 0.
+fn against(
+    dims: &[u32],
+    aggregates: &[Aggregate],
+    (scale, still): (u64, bool),
+    rng: &mut Rng,
+) -> Table {
+    let cells: u32 = dims.iter().product();
+    let (mut offsets, mut costs) = (vec![0], Vec::new());
+    for _ in 0..cells {
+        for _ in 0..1 + rng.below(4) / 3 {
+            let share = rng.below(scale);
+            for (objective, aggregate) in aggregates.iter().enumerate() {
+                let base = if objective % 2 == 0 { share } else { scale - share };
+                costs.push(match aggregate {
+                    Aggregate::Sum => base + rng.below(scale / 4),
+                    Aggregate::Max if still || rng.chance(40) => 0,
+                    Aggregate::Max => rng.below(6) * scale,
+                });
+            }
+        }
+        offsets.push((costs.len() / aggregates.len()) as u32);
+    }
+    Table::with_alternatives(dims, aggregates.len(), &offsets, &costs).unwrap()
+}
+
+/// The nondominated pairs, sorted, by one sweep.
+pub fn front_of_pairs(mut points: Vec<Vec<u64>>) -> Vec<Vec<u64>> {
+    points.sort();
+    let mut least = None;
+    points.retain(|p| {
+        let lower = least.is_none_or(|least| p[1] < least);
+        if lower {
+            least = Some(p[1]);
+        }
+        lower
+    });
+    points
+}
+
+/// The least factor within which `points` cover `exact`.
+pub fn cover(exact: &[Vec<u64>], points: &[Vec<u64>]) -> f64 {
+    let quotient = |a: u64, b: u64| if a <= b { 1.0 } else { a as f64 / b as f64 };
+    let over =
+        |p: &[u64], q: &[u64]| p.iter().zip(q).map(|(&p, &q)| quotient(q, p)).fold(1.0, f64::max);
+    exact
+        .iter()
+        .map(|p| points.iter().map(|q| over(p, q)).fold(f64::INFINITY, f64::min))
+        .fold(1.0, f64::max)
+}
+
+/// A cost vector as a user sees it: with a peak, resident and transient part are one.
+pub fn key_of(cost: &[u64], peak: Option<Peak>) -> Vec<u64> {
+    let mut key = cost.to_vec();
+    if let Some(peak) = peak {
+        key[peak.resident] += key[peak.transient];
+        key.remove(peak.transient);
+    }
+    key
+}
+
+/// The points that a user sees.
+pub fn seen(solution: &Solution, peak: Option<Peak>) -> Vec<Vec<u64>> {
+    rows(solution.costs(), solution.graph().objectives()).iter().map(|p| key_of(p, peak)).collect()
 }

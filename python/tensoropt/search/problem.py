@@ -321,12 +321,7 @@ class MeshProblem:
 
     def _resolution(self) -> Resolution:
         """The finest steps in which all sums stay within 31 bits: two of them make a word."""
-        decisions = self.tables.decisions
-        total = np.zeros(2)
-        for node in decisions.nodes:
-            total += _largest(self.tables.node(node).costs)
-        for link in decisions.links:
-            total += _largest(self.tables.link(link).costs)
+        total = sum((_largest(costs) * n for costs, n in self._different()), np.zeros(2))
         time = 1e-12
         while total[0] / time >= 2**31:
             time *= 2.0
@@ -339,21 +334,33 @@ class MeshProblem:
         """The factor within which costs in steps tell the true ones, of some points."""
         if not len(time_s):
             return 1.0
+        step = self.resolution
+        count, memory = 0, float(step.memory_bytes)
+        for costs, n in self._different():
+            count += n
+            # Memory is rounded up, so that only what a point covers can be off.
+            memory += n * _rounded_up(costs, step.memory_bytes)
+        time = 0.5 * count * step.time_s
+        return 1.0 + max(
+            time / max(float(time_s.min()), step.time_s),
+            memory / max(float(memory_bytes.min()), float(step.memory_bytes)),
+        )
+
+    def _different(self) -> list[tuple[FloatArray, int]]:
+        """The costs of each different table, and how often it occurs."""
         decisions = self.tables.decisions
-        count = len(decisions.nodes) + len(decisions.links) + 1
-        time = 0.5 * count * self.resolution.time_s / max(float(time_s.min()), 1e-30)
-        # Memory is rounded up, so only what covers may be off, and by less than a step for each.
-        memory = count * self.resolution.memory_bytes / max(float(memory_bytes.min()), 1.0)
-        return 1.0 + max(time, memory)
+        tables = [self.tables.node(node).costs for node in decisions.nodes]
+        tables += [self.tables.link(link).costs for link in decisions.links]
+        found: dict[int, tuple[FloatArray, int]] = {}
+        for costs in tables:
+            found[id(costs)] = (costs, found.get(id(costs), (costs, 0))[1] + 1)
+        return list(found.values())
 
     # Native tables.
 
     def _floor(self) -> int:
         """Transient memory that every plan needs, in steps: no node or link can do with less."""
-        decisions = self.tables.decisions
-        tables = [self.tables.node(node).costs for node in decisions.nodes]
-        tables += [self.tables.link(link).costs for link in decisions.links]
-        least = max(_least_transient(costs) for costs in tables)
+        least = max(_least_transient(costs) for costs, _ in self._different())
         return math.ceil(least / self.resolution.memory_bytes)
 
     def _columns(
@@ -563,6 +570,17 @@ def _largest(costs: FloatArray) -> FloatArray:
     time = possible[:, TIME] + possible[:, RECOMPUTE_TIME]
     memory = possible[:, RESIDENT] + possible[:, SAVED]
     return np.array([time.max(), max(memory.max(), possible[:, TRANSIENT].max())])
+
+
+def _rounded_up(costs: FloatArray, step: int) -> float:
+    """The most bytes by which rounding up to whole steps is off in an entry of a table."""
+    possible = costs[np.isfinite(costs[..., TIME])]
+    if not len(possible):
+        return 0.0
+    off = 0.0
+    for memory in (possible[:, RESIDENT], possible[:, RESIDENT] + possible[:, SAVED]):
+        off = max(off, float((np.ceil(memory / step) * step - memory).max()))
+    return off
 
 
 def _alternatives(steps: FloatArray) -> tuple[tuple[int, ...], IntArray, FloatArray]:
