@@ -165,3 +165,81 @@ impl CellGuard<'_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frontier::Packed2;
+
+    const WEIGHTS: [Weights; 4] = [[1, 0], [3, 1], [1, 2], [0, 1]];
+
+    fn target(first: usize, sharpest: usize, limits: &[u64]) -> Target {
+        Target { first, sharpest, limits: limits.to_vec() }
+    }
+
+    fn cell(targets: Vec<Target>) -> CellGuard<'static> {
+        CellGuard { weights: &WEIGHTS, targets }
+    }
+
+    /// All points of a square, and those of them that a guard keeps.
+    fn kept(guard: &CellGuard<'_>) -> Vec<[u64; 2]> {
+        let square = (0..30).flat_map(|x| (0..30).map(move |y| Packed2::from_slice(&[x, y])));
+        let mut points: Vec<Packed2> = square.collect();
+        guard.keep(&mut points);
+        points.iter().map(|point| [point.get(0), point.get(1)]).collect()
+    }
+
+    #[test]
+    fn a_corner_is_as_far_as_a_target_reaches() {
+        assert_eq!(cell(vec![target(0, 0, &[5, 100, 100, 9])]).corner(), [4, 8]);
+        // A sum of both bounds each by itself.
+        assert_eq!(cell(vec![target(1, 0, &[10, 9])]).corner(), [3, 4]);
+        // Of several targets the farthest counts.
+        let two = cell(vec![target(0, 0, &[5, 16]), target(2, 1, &[7, 3])]);
+        assert_eq!(two.corner(), [6, 15]);
+        // What no weight sees has no limit.
+        assert_eq!(cell(vec![target(0, 0, &[5])]).corner(), [4, u64::MAX]);
+    }
+
+    #[test]
+    fn a_point_is_kept_if_it_is_below_some_target_under_all_its_weights() {
+        let targets = [
+            target(0, 1, &[20, 31, 25]),
+            target(1, 0, &[12, 40, 18]),
+            target(3, 0, &[2]),
+            target(2, 1, &[1, 1]),
+        ];
+        let below = |[x, y]: [u64; 2], target: &Target| {
+            let weights = &WEIGHTS[target.first..];
+            weights.iter().zip(&target.limits).all(|([v, w], limit)| v * x + w * y < *limit)
+        };
+        for mask in 1..1 << targets.len() {
+            let some = (0..targets.len()).filter(|i| mask >> i & 1 == 1);
+            let some: Vec<Target> = some.map(|i| targets[i].clone()).collect();
+            let guard = cell(some.clone());
+            let square = (0..30).flat_map(|x| (0..30).map(move |y| [x, y]));
+            let expected: Vec<[u64; 2]> =
+                square.filter(|&point| some.iter().any(|target| below(point, target))).collect();
+            let found = kept(&guard);
+            assert_eq!(found, expected, "{some:?}");
+            let corner = guard.corner();
+            assert!(found.iter().all(|p| p[0] <= corner[0] && p[1] <= corner[1]), "{some:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_has_what_the_rest_leaves() {
+        let guard = Guard {
+            weights: WEIGHTS.to_vec(),
+            rests: vec![None, Some(vec![1, 4, 3, 1, 9, 9, 9, 9])],
+            targets: vec![target(0, 0, &[5, 16]), target(1, 1, &[9, 3])],
+        };
+        assert!(guard.table(0).is_none(), "a table without rests is not guarded");
+        let table = guard.table(1).unwrap();
+        // The second target is used up by the rest: nothing strictly below it is left.
+        let cell = table.cell(0).unwrap();
+        assert_eq!(cell.targets.len(), 1);
+        assert_eq!(cell.targets[0].limits, [4, 12]);
+        assert!(table.cell(1).is_none(), "no target is in reach");
+    }
+}

@@ -41,7 +41,7 @@ const ON_HULLS: usize = 3;
 
 /// Sums of points looked at in all passes with `epsilon` together, about: then what is reached is
 /// said.
-const ENOUGH: f64 = 1.5e9;
+const ENOUGH: f64 = 8e8;
 
 /// The part of epsilon that may be lost to leaving out; the rest is for thinning.
 const LEFT_OUT: f64 = 0.5;
@@ -127,7 +127,7 @@ pub(super) fn front<C: CostVector>(
     let capped: Vec<usize> = (0..2).filter(|&i| view.caps[i] < u64::MAX).collect();
     let exact = capped.first().copied();
     let given = solver.given_factor();
-    let left_out = ((1.0 + epsilon) / given - 1.0).max(0.0) * LEFT_OUT;
+    let left_out = left_out(given, epsilon);
     let leaves = leaves(solver, view);
     let slot = slots(solver.graph);
     let weights: Vec<_> = bounds.bounds.iter().map(|&(weights, _)| weights).collect();
@@ -137,6 +137,7 @@ pub(super) fn front<C: CostVector>(
     let vertices: usize = leaves.iter().flatten().map(|leaf| leaf.vertices()).sum();
     let begun = solver.engine.work.visited;
     let mut best: Option<Certificate> = None;
+    let mut last: Option<(u64, f64)> = None;
     for (number, at_most) in SIZES.into_iter().enumerate() {
         let known = pool.frontier();
         let marks = bounds.marks(&base, &known, left_out, &leaves, &slot);
@@ -150,12 +151,22 @@ pub(super) fn front<C: CostVector>(
         } else {
             View { only: Some(Arc::new(marks)), ..view.clone() }
         };
+        // A frontier that is bent away from its hull may need far more points than anybody wants to
+        // be proven.
+        let size = if on_hulls { vertices } else { marked } as f64 * at_most as f64;
+        let before = solver.engine.work.visited;
+        if let Some((visited, last)) = last {
+            let predicted = visited as f64 * size / last;
+            if epsilon > 0.0 && (before - begun) as f64 + predicted > ENOUGH {
+                break;
+            }
+        }
         solver.engine.set_thinning(Thinning { at_most, exact, budget: None });
         solver.engine.recount(pool.traces.iter().map(|trace| trace.bytes()).sum());
         let limits = Limits::of(solver.options);
-        let before = solver.engine.work.visited;
         let trace = repeat(&base, solver.graph, &shown, &guard, limits, &mut solver.engine);
         let Some(trace) = solver.passed(trace)? else { break };
+        last = Some((solver.engine.work.visited - before + 1, size.max(1.0)));
         let thinned = trace.root().op.factor;
         pool.add(trace, &caps);
         let mut certificate = Certificate { a_priori: f64::INFINITY, certified: None, weights: 0 };
@@ -175,16 +186,13 @@ pub(super) fn front<C: CostVector>(
         if proven(&certificate) <= 1.0 + epsilon {
             break;
         }
-        // A frontier that is bent away from its hull may need far more points than anybody wants
-        // to be proven.
-        let now = solver.engine.work.visited;
-        let next = (now - before) as f64 * (SIZES[(number + 1).min(SIZES.len() - 1)] as f64)
-            / at_most as f64;
-        if epsilon > 0.0 && (now - begun) as f64 + next.min(1e12) > ENOUGH {
-            break;
-        }
     }
     Ok(best.map(|certificate| pool.front(certificate)))
+}
+
+/// What may be lost to leaving out, of a problem whose tables are within a `given` factor.
+pub(super) fn left_out(given: f64, epsilon: f64) -> f64 {
+    ((1.0 + epsilon) / given - 1.0).max(0.0) * LEFT_OUT
 }
 
 /// The tables of the problem in whole, by number.

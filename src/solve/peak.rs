@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 
+use super::bounded;
 use super::options::Peak;
 use super::refine::{Found, Front, Request, Solver, in_truth, vectors};
 use super::solution::Certificate;
@@ -33,7 +34,7 @@ const OBJECTIVES: usize = 3;
 
 /// With `epsilon`, thresholds solved for and sums looked at after which there are no more: what is
 /// left uncovered is said in the factor.
-const MOST_THRESHOLDS: usize = 8;
+const MOST_THRESHOLDS: usize = 6;
 const ENOUGH: u64 = 100_000_000;
 
 /// The part of epsilon that is spent on leaving out points of a threshold's frontier.
@@ -192,8 +193,9 @@ impl<C: CostVector> Walk<'_, C> {
             ..self.request.view()
         };
         view.caps[self.resident] = view.caps[self.resident].min(room);
-        let covered = self.covered(solver.graph, least, epsilon);
         let trimmed = epsilon * TRIMMED;
+        let slack = bounded::left_out(solver.given_factor(), epsilon - trimmed);
+        let covered = self.covered(solver.graph, least, slack);
         let Some(mut front) = solver.front(&view, epsilon - trimmed, &covered)? else {
             return Ok(None);
         };
@@ -202,7 +204,8 @@ impl<C: CostVector> Walk<'_, C> {
         }
         self.solved += 1;
         let exact = (self.cap < u64::MAX).then_some(self.resident);
-        let factor = front.factor() * front.trim(trimmed, exact);
+        // What the covered points stand for may have a transient part that much lower.
+        let factor = front.factor().max(1.0 + slack) * front.trim(trimmed, exact);
         self.inner = self.inner.max(factor);
         self.weights = self.weights.max(front.certificate.weights);
         let (most, whole) = self.add(solver.graph, &front)?;
@@ -242,9 +245,13 @@ impl<C: CostVector> Walk<'_, C> {
     }
 
     /// The points found so far as they cover solutions whose transient part is at least `least`: with
-    /// the resident part that, times `1 + epsilon`, makes up their peak.
-    fn covered(&self, graph: &CostGraph, least: u64, epsilon: f64) -> Vec<C> {
-        let less = (least as f64 * (1.0 + epsilon)).floor() as u64;
+    /// the resident part that, times `1 + slack`, makes up their peak.
+    fn covered(&self, graph: &CostGraph, least: u64, slack: f64) -> Vec<C> {
+        let less = if slack > 0.0 {
+            (least as f64 * (1.0 + slack) * (1.0 - 4.0 * f64::EPSILON)) as u64
+        } else {
+            least
+        };
         let rows: Vec<[u64; OBJECTIVES]> = self
             .points
             .iter()
