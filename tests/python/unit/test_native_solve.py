@@ -163,6 +163,90 @@ def test_peak_is_resident_plus_transient(resolution: Any) -> None:
     assert nothing.least == [("peak", (cap - 1) * scale[1], cap * scale[1])]
 
 
+class TestKnown:
+    def test_what_is_known_is_not_returned(self) -> None:
+        graph = CostGraph.from_arrays([[[1, 8], [4, 2]], [[0, 3], [1, 1]]])
+        assert solve(graph).costs.tolist() == [[1, 11], [2, 9], [4, 5], [5, 3]]
+        solution = solve(graph, known=np.array([[2.0, 9.0], [4.0, 4.0]]))
+        assert (solution.status, solution.factor) == ("optimal", 1.0)
+        assert solution.costs.tolist() == [[1, 11], [5, 3]]
+        assert len(solve(graph, known=np.empty((0, 2)))) == 4
+
+    def test_everything_known_is_no_infeasibility(self) -> None:
+        solution = solve(chain(8, 4), known=np.zeros((1, 2)))
+        assert (solution.status, len(solution), solution.least) == ("optimal", 0, [])
+        assert solution.assignments.shape == (0, 8)
+
+    def test_an_infinite_cost_says_nothing(self) -> None:
+        graph = CostGraph.from_arrays([[[1, 8], [4, 2]]])
+        known = np.array([[0, np.inf], [np.inf, np.inf]])
+        assert solve(graph, known=known).costs.tolist() == [[1, 8], [4, 2]]
+
+    def test_in_the_units_of_the_costs(self) -> None:
+        graph = CostGraph.from_arrays(
+            [[[1e-3, 2048], [2e-3, 1024], [3e-3, 512]]], resolution=(1e-9, 512)
+        )
+        found = solve(graph, known=np.array([[2e-3, 1024.0], [5.0, 0.0]])).costs
+        assert found[:, 1].tolist() == [2048, 512]
+
+    def test_beyond_a_cap_it_counts_for_nothing(self) -> None:
+        graph = CostGraph.from_arrays([[[1, 8], [4, 2]]])
+        known = np.array([[0.0, 3.0], [5.0, 0.0]])
+        assert solve(graph, known=known).costs.tolist() == [[4, 2]]
+        assert solve(graph, caps=(4, 2), known=known).costs.tolist() == [[4, 2]]
+
+    def test_with_a_peak_it_has_the_peak_in_the_place_of_the_resident_part(self) -> None:
+        graph = CostGraph.from_arrays(
+            [[[1, 9, 3], [2, 5, 4], [3, 5, 1]]], aggregate=("sum", "sum", "max")
+        )
+        assert solve(graph, peak=(1, 2)).costs.tolist() == [[1, 9, 3], [2, 5, 4], [3, 5, 1]]
+        solution = solve(graph, peak=(1, 2), known=np.array([[2.0, 9.0]]))
+        assert (solution.status, solution.costs.tolist()) == ("optimal", [[1, 9, 3], [3, 5, 1]])
+        with pytest.raises(ProblemError, match=r"known: expected 2 entries .* row 0 has 3"):
+            solve(graph, peak=(1, 2), known=np.ones((1, 3)))
+
+    @pytest.mark.parametrize(
+        ("message", "known"),
+        [
+            (r"known: expected 2 entries in every row, row 0 has 1", [[1.0]]),
+            (r"row 0 has 3|known\[0, 2\]: there are only 2 objectives", [[1.0, 2.0, 3.0]]),
+            (r"known\[1, 0\]: -3 is no cost", [[1.0, 2.0], [-3.0, 1.0]]),
+            (r"known\[0, 1\]: NaN is no cost", [[1.0, np.nan]]),
+        ],
+    )
+    @pytest.mark.parametrize("resolution", [None, (1.0, 0.5)])
+    def test_what_does_not_fit_is_named(self, message: str, known: Any, resolution: Any) -> None:
+        graph = CostGraph.from_arrays([[[1, 8], [4, 2]]], resolution=resolution)
+        with pytest.raises(ProblemError, match=message):
+            solve(graph, known=np.array(known))
+
+    def test_only_a_matrix_is_taken(self) -> None:
+        known: Any = np.ones(2)
+        with pytest.raises(TypeError, match="known"):
+            solve(chain(2, 2), known=known)
+
+
+class TestFactorOfATable:
+    def test_it_is_part_of_the_solution(self) -> None:
+        graph = CostGraph()
+        table = graph.add_table_with_alternatives((1,), [0, 2], [[1, 8], [4, 2]], factor=1.25)
+        graph.add_node(table)
+        graph.add_node(graph.add_table([[1, 1]]))
+        solution = solve(graph)
+        assert (solution.status, solution.factor) == ("epsilon", 1.25)
+        assert solution.costs.tolist() == [[2, 9], [5, 3]]
+
+    def test_one_is_exact(self) -> None:
+        graph = CostGraph()
+        graph.add_node(graph.add_table_with_alternatives((1,), [0, 1], [[1, 8]], factor=1.0))
+        assert (solve(graph).status, solve(graph).factor) == ("optimal", 1.0)
+
+    @pytest.mark.parametrize("factor", [0.5, 0.0, -1.0, np.nan, np.inf])
+    def test_below_one_or_not_finite_is_refused(self, factor: float) -> None:
+        with pytest.raises(ProblemError, match=r"factor is .*, expected a finite number >= 1"):
+            CostGraph().add_table_with_alternatives((1,), [0, 1], [[1, 8]], factor=factor)
+
+
 def test_epsilon_covers_the_frontier_within_its_factor() -> None:
     graph = chain(20, 8, top=1000)
     exact = solve(graph)
@@ -177,6 +261,30 @@ def test_at_most_max_points() -> None:
     solution = solve(chain(20, 6), max_points=5)
     assert 1 <= len(solution) <= 5
     assert solution.factor > 1.0
+
+
+@pytest.mark.parametrize("most", [8, 16])
+def test_max_points_holds_with_a_peak_too(most: int) -> None:
+    rng = np.random.default_rng(5)
+    graph = CostGraph.from_arrays(
+        [rng.integers(0, 3000, (6, 3)) for _ in range(9)], aggregate=("sum", "sum", "max")
+    )
+    exact = solve(graph, peak=(1, 2))
+    assert len(exact) > most
+    few = solve(graph, peak=(1, 2), max_points=most)
+    assert 1 <= len(few) <= most
+    assert few.factor > 1.0
+    assert few.status == "epsilon"
+
+
+def test_the_transient_part_of_a_peak_may_have_a_cap() -> None:
+    costs = [[1, 5, 9], [2, 5, 4], [3, 5, 0]]
+    graph = CostGraph.from_arrays([costs], aggregate=("sum", "sum", "max"))
+    assert solve(graph, peak=(1, 2), caps=(None, None, 4)).costs.tolist() == costs[1:]
+    above = CostGraph.from_arrays([costs[:2]], aggregate=("sum", "sum", "max"))
+    nothing = solve(above, peak=(1, 2), caps=(None, None, 3))
+    assert nothing.status == "infeasible"
+    assert nothing.least == [(2, 3, 4)]
 
 
 def test_work_limit_is_deterministic_and_said() -> None:
