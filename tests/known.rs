@@ -335,7 +335,7 @@ fn a_halt_is_said_whatever_is_known() {
 #[test]
 fn rows_of_another_length_are_refused() {
     let refuse = |graph: &CostGraph, options: SolveOptions, expected: &str| {
-        let error = solve(graph, &options).err().expect("a row of another length is taken");
+        let error = solve(graph, &options).expect_err("a row of another length is taken");
         assert!(matches!(error, Error::Option { option: "known", .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     };
