@@ -41,7 +41,7 @@ const ON_HULLS: usize = 3;
 
 /// Sums of points looked at in all passes with `epsilon` together, about: then what is reached is
 /// said.
-const ENOUGH: f64 = 8e8;
+const ENOUGH: f64 = 1.5e9;
 
 /// The part of epsilon that may be lost to leaving out; the rest is for thinning.
 const LEFT_OUT: f64 = 0.5;
