@@ -54,9 +54,14 @@ class MemoryCalibration:
         return np.asarray(self.fixed_bytes + self.scale * allocated)
 
     def allocated_for(self, device_total_bytes: ArrayLike) -> NDArray[np.float64]:
-        """Return the allocated bytes that fit a device total: the inverse, at least 0."""
+        """Return the most whole allocated bytes that fit a device total, at least 0."""
         total = np.asarray(device_total_bytes, dtype=np.float64)
-        return np.asarray(np.maximum((total - self.fixed_bytes) / self.scale, 0.0))
+        about = np.floor(np.maximum((total - self.fixed_bytes) / self.scale, 0.0))
+        # The quotient may be off in its last bit, to either side of a whole number.
+        fits = [
+            np.where(self.device_total(n) <= total, n, 0.0) for n in (about - 1, about, about + 1)
+        ]
+        return np.asarray(np.maximum(np.max(fits, axis=0), 0.0))
 
     def at_risk(self, allocated_bytes: ArrayLike, memory_bytes: float) -> NDArray[np.bool_]:
         """Return whether a plan fills more of the card than is safe."""

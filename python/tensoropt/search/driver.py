@@ -18,7 +18,7 @@ from tensoropt.cost.tables import Tables
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.frontier import Frontier, FrontierCosts, GraphSummary, LazyPoints
 from tensoropt.graph import Graph
-from tensoropt.reporting.units import format_bytes
+from tensoropt.reporting.units import format_bytes, format_bytes_apart
 from tensoropt.schemes import named_schemes
 from tensoropt.sharding.decisions import Decisions, decisions
 from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
@@ -319,20 +319,37 @@ class _Search:
 
     def _infeasible(self, jobs: list[tuple[Mesh, _Piece]], found: list[_Found]) -> InfeasibleError:
         """Say the least memory that any strategy needs, and what takes it."""
-        least = [f.answers.least_bound_bytes or np.inf for f in found]
-        which = int(np.argmin(least))
-        answers = self._solve(self._tables(*jobs[which]), None, None, which / len(jobs))
-        leanest = found[which].builder.strategy(answers.assignment(len(answers.time_s) - 1))
+        bounds = [f.answers.least_bound_bytes or 0.0 for f in found]
+        schemes = [(s.bound_bytes, i, s.assignment) for i, f in enumerate(found) for s in f.schemes]
+        best = min(schemes, key=lambda scheme: scheme[0], default=None)
+        # What bounds a job from below need not be reached there: then another may be leaner.
+        for which in np.argsort(bounds, kind="stable").tolist():
+            if best is not None and best[0] <= bounds[which]:
+                break
+            answers = self._solve(self._tables(*jobs[which]), None, None, which / len(jobs))
+            if not len(answers.bound_bytes):
+                continue
+            point = int(np.argmin(answers.bound_bytes))
+            if best is None or answers.bound_bytes[point] < best[0]:
+                best = (float(answers.bound_bytes[point]), which, answers.assignment(point))
+        if best is None:
+            raise InfeasibleError(f"no strategy for '{self.graph.name}' is possible at all")
+        leanest = found[best[1]].builder.strategy(best[2])
+        total = float(leanest.costs.device_bytes)
+        cap = self.settings.memory_bytes if self.settings.memory_bytes is not None else 0.0
+        limit, needed = format_bytes_apart(cap, total)
+        exact = all(f.answers.problem.exact for f in found)
         largest = "; ".join(
             f"{t.name} ({t.part}) {format_bytes(t.nbytes)}" for t in leanest.largest[:3]
         )
-        cap = self.settings.memory_bytes
+        fixed = format_bytes(float(self.calibration.device_total(0.0)))
         return InfeasibleError(
-            f"no strategy for '{self.graph.name}' on {self.cluster.name} fits in "
-            f"{format_bytes(cap if cap is not None else 0.0)}: the least feasible device total is "
-            f"{format_bytes(leanest.costs.device_bytes)}, dominated by {largest}; allow that much, "
-            "or use more devices or a smaller batch",
-            least=float(leanest.costs.device_bytes),
+            f"no strategy for '{self.graph.name}' on {self.cluster.name} "
+            f"{'fits' if exact else 'was found that fits'} in {limit}: the least "
+            f"{'feasible' if exact else 'found'} device total is {needed} ({fixed} of it for the "
+            f"runtime; the largest tensors: {largest}); allow that much, or use more devices or a "
+            "smaller batch",
+            least=total,
         )
 
 

@@ -36,14 +36,18 @@ FloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.integer]
 Recompute = Literal["none", "full", "sweep"]
 
-WHOLE = ("sum", "sum", "max")
-"""Objectives of the outer graph: time, resident and transient bytes."""
+Kind = Literal["kept", "redone", "fast", "lean"]
+"""Objectives of a graph: see :data:`AGGREGATES`."""
 
-FLAT = ("sum", "sum")
-"""Time and resident bytes only."""
-
-REDONE = ("sum", "sum", "sum", "max")
-"""Objectives inside a recomputed block: time, resident and saved bytes, largest operator."""
+AGGREGATES: dict[Kind, tuple[str, ...]] = {
+    "kept": ("sum", "sum", "max"),
+    "redone": ("sum", "sum", "sum", "max"),
+    "fast": ("sum", "sum"),
+    "lean": ("sum", "sum"),
+}
+"""Time and resident bytes, and with them: transient bytes where nothing is recomputed (``kept``);
+in a recomputed block saved bytes and the largest operator (``redone``), or nothing (``fast``).
+``lean`` adds the saved bytes of a recomputed block to the resident ones."""
 
 MOST_WORK = 5_000_000
 """Sums of points beyond which a recomputed block is not contracted exactly."""
@@ -203,10 +207,10 @@ class MeshProblem:
         return self._graph([self._contracted(part, upper=True) for part in self.blocks])
 
     def _graph(self, tables: list[_Contracted]) -> _native.CostGraph:
-        graph = _native.CostGraph(WHOLE)
-        ids = {node: self._add_node(graph, node, WHOLE) for node in self.outer.inner}
+        graph = _native.CostGraph(AGGREGATES["kept"])
+        ids = {node: self._add_node(graph, node, "kept") for node in self.outer.inner}
         for link in self.outer.links:
-            self._add_link(graph, ids, link, WHOLE)
+            self._add_link(graph, ids, link, "kept")
         numbers: dict[int, int] = {}
         for part, contracted in zip(self.blocks, tables, strict=True):
             table = numbers.get(id(contracted))
@@ -340,7 +344,8 @@ class MeshProblem:
             count += n
             # Memory is rounded up, so that only what a point covers can be off.
             memory += n * _rounded_up(costs, step.memory_bytes)
-        time = 0.5 * count * step.time_s
+        # Both what covers and what is covered may be off by half a step for each.
+        time = count * step.time_s
         return 1.0 + max(
             time / max(float(time_s.min()), step.time_s),
             memory / max(float(memory_bytes.min()), float(step.memory_bytes)),
@@ -363,53 +368,31 @@ class MeshProblem:
         least = max(_least_transient(costs) for costs, _ in self._different())
         return math.ceil(least / self.resolution.memory_bytes)
 
-    def _columns(
-        self, costs: FloatArray, aggregate: tuple[str, ...], redo: bool = False
-    ) -> FloatArray:
-        """Objectives of a table in steps; ``inf`` everywhere marks the impossible.
-
-        Parameters
-        ----------
-        costs : float array
-        aggregate : tuple of str
-            :data:`WHOLE`, :data:`FLAT` or :data:`REDONE`.
-        redo : bool
-            Whether the table is part of a recomputed block.
-        """
-        steps = np.empty((*costs.shape[:-1], len(aggregate)))
+    def _columns(self, costs: FloatArray, kind: Kind) -> FloatArray:
+        """Objectives of a table in steps; ``inf`` everywhere marks the impossible."""
+        steps = np.empty((*costs.shape[:-1], len(AGGREGATES[kind])))
+        redo = kind != "kept"
         time = costs[..., TIME] + (costs[..., RECOMPUTE_TIME] if redo else 0.0)
         steps[..., 0] = np.rint(time / self.resolution.time_s)
         # Memory is rounded up: what fits in the answer fits on the device.
-        resident = costs[..., RESIDENT] + (0.0 if redo else costs[..., SAVED])
+        resident = costs[..., RESIDENT] + (costs[..., SAVED] if kind in ("kept", "lean") else 0.0)
         steps[..., 1] = np.ceil(resident / self.resolution.memory_bytes)
-        if aggregate != FLAT:
+        if kind in ("kept", "redone"):
             steps[..., -1] = np.ceil(costs[..., TRANSIENT] / self.resolution.memory_bytes)
-        if aggregate == WHOLE:
+        if kind == "kept":
             np.maximum(steps[..., 2], self.floor_steps, out=steps[..., 2])
-        if aggregate == REDONE:
+        if kind == "redone":
             steps[..., 2] = np.ceil(costs[..., SAVED] / self.resolution.memory_bytes)
         steps[~np.isfinite(steps[..., 0])] = np.inf
         return steps
 
-    def _add_node(
-        self,
-        graph: _native.CostGraph,
-        node: Node,
-        aggregate: tuple[str, ...],
-        redo: bool = False,
-    ) -> int:
-        steps = self._columns(self.tables.node(node).costs, aggregate, redo)
-        return graph.add_node(graph.add_table(steps))
+    def _add_node(self, graph: _native.CostGraph, node: Node, kind: Kind) -> int:
+        return graph.add_node(graph.add_table(self._columns(self.tables.node(node).costs, kind)))
 
     def _add_link(
-        self,
-        graph: _native.CostGraph,
-        ids: dict[Node, int],
-        link: Link,
-        aggregate: tuple[str, ...],
-        redo: bool = False,
+        self, graph: _native.CostGraph, ids: dict[Node, int], link: Link, kind: Kind
     ) -> None:
-        steps = self._columns(self.tables.link(link).costs, aggregate, redo)
+        steps = self._columns(self.tables.link(link).costs, kind)
         if len(steps) == 1:
             table = graph.add_table(steps[0])
         else:
@@ -428,7 +411,7 @@ class MeshProblem:
             ways = [] if self.recompute == "full" else [self._kept(part)]
             if self.recompute != "none":
                 redone = self._redone(part)
-                ways.append(redone or self._redone_about(part, upper=upper))
+                ways += [redone] if redone is not None else self._redone_about(part, upper=upper)
             found = known[key] = self._united(part, ways)
         return found
 
@@ -444,31 +427,35 @@ class MeshProblem:
 
     def _kept(self, part: _Part) -> _Way:
         """The block as it is."""
-        contraction = self._contract(part, WHOLE, epsilon=self.epsilon)
+        contraction = self._contract(part, "kept", epsilon=self.epsilon)
         assert contraction is not None, "contracted without a limit"
         return _Way(contraction, False, np.asarray(contraction.costs, np.float64))
 
     def _redone(self, part: _Part) -> _Way | None:
         """The block recomputed, exactly; None if that is too much work."""
-        contraction = self._contract(
-            part, REDONE, redo=True, epsilon=self.epsilon, work_limit=MOST_WORK
-        )
+        contraction = self._contract(part, "redone", epsilon=self.epsilon, work_limit=MOST_WORK)
         if contraction is None:
             return None
         costs = np.asarray(contraction.costs, np.float64)
         transient = np.maximum(costs[:, 2] + costs[:, 3], self.floor_steps)
         return _Way(contraction, True, np.column_stack([costs[:, :2], transient]))
 
-    def _redone_about(self, part: _Part, *, upper: bool) -> _Way:
-        """The block recomputed, over time and resident bytes; for transient bytes a bound."""
-        contraction = self._contract(part, FLAT, redo=True)
-        assert contraction is not None, "contracted without a limit"
-        costs = np.asarray(contraction.costs, np.float64)
-        if upper:
-            transient = self._transient_of_redone(part, contraction)
-        else:
-            transient = np.full(len(costs), float(self.floor_steps))
-        return _Way(contraction, True, np.column_stack([costs, transient]))
+    def _redone_about(self, part: _Part, *, upper: bool) -> list[_Way]:
+        """The block recomputed, over two objectives only; for transient bytes a bound."""
+        ways = []
+        # What is best in time and resident bytes bounds the rest from below. For plans that can be
+        # had, there are also some that save little.
+        kinds: tuple[Kind, ...] = ("fast", "lean") if upper else ("fast",)
+        for kind in kinds:
+            contraction = self._contract(part, kind)
+            assert contraction is not None, "contracted without a limit"
+            if upper:
+                costs = self._costs_of_redone(part, contraction)
+            else:
+                flat = np.asarray(contraction.costs, np.float64)
+                costs = np.column_stack([flat, np.full(len(flat), float(self.floor_steps))])
+            ways.append(_Way(contraction, True, costs))
+        return ways
 
     def _united(self, part: _Part, ways: list[_Way]) -> _Contracted:
         """Cell by cell, the alternatives of one way after the other."""
@@ -477,52 +464,53 @@ class MeshProblem:
         sizes = np.stack([np.diff(offsets) for offsets in begins])
         starts = np.concatenate([np.zeros((1, sizes.shape[1]), np.int64), np.cumsum(sizes, axis=0)])
         offsets = np.concatenate([[0], np.cumsum(starts[-1])])
-        united = np.empty((offsets[-1], len(WHOLE)))
+        united = np.empty((offsets[-1], len(AGGREGATES["kept"])))
         for way, begin, size, start in zip(ways, begins, sizes, starts, strict=False):
             within = np.arange(len(way.costs)) - np.repeat(begin[:-1], size)
             united[np.repeat(offsets[:-1] + start, size) + within] = way.costs
         return _Contracted(shape, offsets, united, tuple(ways), starts)
 
-    def _transient_of_redone(self, part: _Part, flat: _native.Contraction) -> FloatArray:
-        """What is kept inside while the block runs backward, beside its largest operator."""
-        offsets = np.asarray(flat.offsets, np.int64)
+    def _costs_of_redone(self, part: _Part, contraction: _native.Contraction) -> FloatArray:
+        """What a recomputed block's plans cost in steps: (alternatives, 3).
+
+        Transient is what is kept inside while the block runs backward, beside its largest operator.
+        """
+        offsets = np.asarray(contraction.offsets, np.int64)
         sizes = np.diff(offsets)
         cells = np.repeat(np.arange(len(sizes)), sizes)
         within = np.arange(len(cells)) - np.repeat(offsets[:-1], sizes)
-        nodes, _, taken = flat.expand(cells, within)
+        nodes, _, taken = contraction.expand(cells, within)
         place = {node: i for i, node in enumerate([*part.inner, *part.border])}
-        saved, largest = np.zeros(len(cells)), np.zeros(len(cells))
+        sums, largest = np.zeros((len(cells), 3)), np.zeros(len(cells))
+
+        def add(costs: FloatArray) -> None:
+            steps = self._columns(costs, "redone")
+            np.add(sums, steps[:, :3], out=sums)
+            np.maximum(largest, steps[:, 3], out=largest)
+
         for node in part.inner:
-            costs = self.tables.node(node).costs[nodes[:, place[node]]]
-            saved += costs[:, SAVED]
-            np.maximum(largest, costs[:, TRANSIENT], out=largest)
+            add(self.tables.node(node).costs[nodes[:, place[node]]])
         for i, link in enumerate(part.links):
             at = (nodes[:, place[link.source]], nodes[:, place[link.target]])
-            costs = _taken(self.tables.link(link).costs, taken[:, i], *at)
-            saved += costs[:, SAVED]
-            np.maximum(largest, costs[:, TRANSIENT], out=largest)
-        steps = np.ceil((saved + largest) / self.resolution.memory_bytes)
-        return np.asarray(np.maximum(steps, self.floor_steps))
+            add(_taken(self.tables.link(link).costs, taken[:, i], *at))
+        transient = np.maximum(sums[:, 2] + largest, self.floor_steps)
+        return np.column_stack([sums[:, :2], transient])
 
     def _contract(
         self,
         part: _Part,
-        aggregate: tuple[str, ...],
+        kind: Kind,
         *,
-        redo: bool = False,
         epsilon: float = 0.0,
         work_limit: int | None = None,
     ) -> _native.Contraction | None:
         """The block over some objectives; each different one once, None if it hit the limit."""
-        key = (self._structure(part), aggregate, redo)
+        key = (self._structure(part), kind)
         if key not in self._contractions:
-            graph = _native.CostGraph(aggregate)
-            ids = {
-                node: self._add_node(graph, node, aggregate, redo)
-                for node in [*part.inner, *part.border]
-            }
+            graph = _native.CostGraph(AGGREGATES[kind])
+            ids = {node: self._add_node(graph, node, kind) for node in [*part.inner, *part.border]}
             for link in part.links:
-                self._add_link(graph, ids, link, aggregate, redo)
+                self._add_link(graph, ids, link, kind)
             keep = [ids[node] for node in part.border]
             try:
                 self._contractions[key] = _native.contract(

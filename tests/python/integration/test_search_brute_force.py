@@ -401,11 +401,6 @@ def test_the_least_feasible_memory(
     assert least <= error.value.least <= least * (1 + promised) + 1
 
 
-@pytest.mark.xfail(
-    raises=to.errors.InfeasibleError,
-    strict=True,
-    reason="MemoryCalibration.allocated_for is not the inverse of device_total to the last bit",
-)
 def test_the_least_feasible_memory_is_enough() -> None:
     """A cap that is a whole number of bytes, and just what the leanest strategy takes."""
     least = least_feasible(truth(perceptron, (1, 2), "none"))
@@ -477,11 +472,6 @@ def test_the_factor_is_honest_under_a_cap_where_exact_is_too_much_work(
 
 
 @pytest.mark.usefixtures("_inexact")
-@pytest.mark.xfail(
-    raises=to.errors.InfeasibleError,
-    strict=True,
-    reason="recomputed blocks that are not contracted exactly are not made lean in what they save",
-)
 def test_what_fits_is_found_where_exact_is_too_much_work() -> None:
     true = truth(LAYERS["wide"], (1, 2), "full")
     search(LAYERS["wide"], epsilon=0, recompute="full", memory_bytes=caps(true)[-1])
@@ -489,22 +479,7 @@ def test_what_fits_is_found_where_exact_is_too_much_work() -> None:
 
 @pytest.mark.usefixtures("_inexact")
 @pytest.mark.parametrize("recompute", ["full", "sweep"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(
-                raises=AssertionError,
-                strict=True,
-                reason="the last of two lists of strategies is named, which is not the leanest",
-            ),
-        )
-        if name != "entered"
-        else name
-        for name in LAYERS
-    ],
-)
+@pytest.mark.parametrize("name", LAYERS)
 def test_the_memory_named_as_least_where_exact_is_too_much_work(name: str, recompute: str) -> None:
     """Not less than any strategy needs, and not more than one that a search finds."""
     least = least_feasible(truth(LAYERS[name], (1, 2), recompute))
