@@ -230,6 +230,14 @@ impl<'m, C: CostVector> Engine<'m, C> {
             self.reused += 1;
             return Ok(Arc::clone(op));
         }
+        if let Some(limit) = self.work_limit {
+            // Before, not after: one join may be more work than all others.
+            let cells = 0..spec.cells();
+            let ahead: u64 = cells.map(|cell| pairs(&left.cells, &right.cells, spec, cell)).sum();
+            if self.work.pairs.saturating_add(ahead) > limit {
+                return Err(Halt::Work);
+            }
+        }
         let carried = left.factor.max(right.factor);
         let height = 1 + left.height.max(right.height);
         let delta = self.thinning.delta(height, carried);
@@ -263,9 +271,6 @@ impl<'m, C: CostVector> Engine<'m, C> {
         self.meter.points.store(op.cells.points.len() as u64, Relaxed);
         if guard.is_none() {
             self.joins.insert(key, Arc::clone(&op));
-        }
-        if self.work_limit.is_some_and(|limit| self.work.pairs > limit) {
-            return Err(Halt::Work);
         }
         Ok(op)
     }
@@ -356,21 +361,23 @@ struct Part<C> {
     factor: f64,
 }
 
+/// Sums that a cell stands for.
+fn pairs<C: CostVector>(left: &Cells<C>, right: &Cells<C>, spec: &JoinSpec, cell: usize) -> u64 {
+    let terms = spec.terms(left, right, cell);
+    terms.map(|term| term.left.len() as u64 * term.right.len() as u64).sum()
+}
+
 /// Cuts the cells into runs of some work each, so that a thread's set-up is worth it.
 fn jobs<C: CostVector>(left: &Cells<C>, right: &Cells<C>, spec: &JoinSpec) -> Vec<Range<usize>> {
     let mut jobs = Vec::new();
-    let (mut start, mut pairs) = (0, 0);
+    let (mut start, mut work) = (0, 0);
     let cells = spec.cells();
     for cell in 0..cells {
         // A cell costs something even when it has no pairs.
-        pairs += 16
-            + spec
-                .terms(left, right, cell)
-                .map(|term| term.left.len() as u64 * term.right.len() as u64)
-                .sum::<u64>();
-        if pairs >= JOB_PAIRS {
+        work += 16 + pairs(left, right, spec, cell);
+        if work >= JOB_PAIRS {
             jobs.push(start..cell + 1);
-            (start, pairs) = (cell + 1, 0);
+            (start, work) = (cell + 1, 0);
         }
     }
     if start < cells {
