@@ -191,7 +191,7 @@ class MeshProblem:
         self._upper: dict[Hashable, _Contracted] = {}
         self._outer_ids: dict[Node, int] = {}
         self.exact = recompute == "none" or all(
-            self._redone(part) is not None for part in self.blocks
+            self._contract_redone(part) is not None for part in self.blocks
         )
 
     def lower(self) -> _native.CostGraph:
@@ -433,12 +433,15 @@ class MeshProblem:
 
     def _redone(self, part: _Part) -> _Way | None:
         """The block recomputed, exactly; None if that is too much work."""
-        contraction = self._contract(part, "redone", epsilon=self.epsilon, work_limit=MOST_WORK)
+        contraction = self._contract_redone(part)
         if contraction is None:
             return None
         costs = np.asarray(contraction.costs, np.float64)
         transient = np.maximum(costs[:, 2] + costs[:, 3], self.floor_steps)
         return _Way(contraction, True, np.column_stack([costs[:, :2], transient]))
+
+    def _contract_redone(self, part: _Part) -> _native.Contraction | None:
+        return self._contract(part, "redone", epsilon=self.epsilon, work_limit=MOST_WORK)
 
     def _redone_about(self, part: _Part, *, upper: bool) -> list[_Way]:
         """The block recomputed, over two objectives only; for transient bytes a bound."""
