@@ -251,7 +251,7 @@ def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], title: s
             raise cause from error
         raise ImportModelError(
             f"model '{title}' cannot be traced: {type(error).__name__}: {one_line(error, 1)}. "
-            + _advice(str(error), type(error).__name__)
+            + _advice(str(error), type(error).__name__, module)
         ) from error
 
 
@@ -261,7 +261,8 @@ def one_line(error: BaseException, lines: int = 3) -> str:
     return " ".join(said[:lines])[:300] or type(error).__name__
 
 
-def _advice(text: str, kind: str) -> str:
+def _advice(text: str, kind: str, module: Any) -> str:
+    torch = _torch()
     lowered = (text + kind).lower()
     if "data-dependent" in lowered or "guardondatadependent" in lowered or "unbacked" in lowered:
         return (
@@ -271,6 +272,11 @@ def _advice(text: str, kind: str) -> str:
         )
     if kind == "TypeError" and "argument" in lowered:
         return "Check that example_inputs match the signature of the model's forward"
+    has_lstm = any(isinstance(part, torch.nn.LSTM) for part in module.modules())
+    if has_lstm and torch.__version__ < "2.13":
+        from tensoropt.importing.torch_translate import LSTM_STATES
+
+        return f"If it uses the final states of its LSTM: {LSTM_STATES}"
     return "Check that the model runs with example_inputs and uses no other framework inside"
 
 

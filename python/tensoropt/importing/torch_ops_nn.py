@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tensoropt.errors import ImportModelError
 from tensoropt.importing.torch_ops_shape import base
-from tensoropt.importing.torch_translate import Name, Names, Translator, register
+from tensoropt.importing.torch_translate import (
+    LSTM_STATES,
+    Name,
+    Names,
+    Translator,
+    module_path,
+    register,
+)
 
 
 @register("linear")
@@ -342,6 +350,15 @@ def _recurrent(t: Translator, node: Any, a: dict[str, Any]) -> Name | Names:
     if any(state not in t.constants for state in states):
         t.builder.note("the initial state of a recurrent layer is read as constant")
     shapes = [tuple(int(s) for s in v.shape) for v in node.meta["val"]]
+    if any(len(shape) > 3 for shape in shapes[1:]):
+        # Before 2.13, torch traces an LSTM's final states as (layers, 1, batch, hidden). What reads
+        # them was traced with sizes that no run has; where nothing does, the rest is right.
+        if any(item.args[1] > 0 and item.users for item in node.users):
+            raise ImportModelError(
+                f"the final states of LSTM '{module_path(node) or node.name}' are used, and "
+                + LSTM_STATES
+            )
+        shapes[1:] = [(shape[0], *shape[2:]) for shape in shapes[1:]]
     gates = {"lstm": 4, "gru": 3}.get(cell, 1)
     return t.emit_many(
         node,

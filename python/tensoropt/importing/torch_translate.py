@@ -15,7 +15,7 @@ from tensoropt.errors import ImportModelError
 from tensoropt.graph import FLOATING, Graph, GraphBuilder, Operator
 from tensoropt.importing.torch_constants import Constants
 
-__all__ = ["Handler", "Translator", "register", "translate"]
+__all__ = ["LSTM_STATES", "Handler", "Translator", "register", "translate"]
 
 Name = str
 Names = tuple[str, ...]
@@ -23,6 +23,12 @@ Handler = Callable[["Translator", Any, dict[str, Any]], "Name | Names"]
 
 HANDLERS: dict[str, Handler] = {}
 """From an ATen operator's name to what translates it."""
+
+LSTM_STATES = (
+    "torch before 2.13 traces them with a wrong shape: use torch 2.13 or newer, or read the last "
+    "step of the LSTM's output instead"
+)
+"""What to do about a wrong shape that torch gives, for the end of a message."""
 
 _DTYPES = {
     "uint16": "int16",

@@ -393,3 +393,75 @@ def test_the_comparison_can_fail(monkeypatch):
     monkeypatch.setattr(torch_export, "simplify", wrong)
     with pytest.raises(AssertionError):
         compare(FlatFeedForward(), torch.randn(2, 3, 8))
+
+
+class FinalStates(nn.Module):
+    """Reads the final hidden states of a recurrent layer; `whole` keeps their shape."""
+
+    def __init__(self, cell: str, whole: bool) -> None:
+        super().__init__()
+        self.rnn = getattr(nn, cell)(4, 6, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(6, 5)
+        self.whole = whole
+
+    def forward(self, x):
+        _, state = self.rnn(x)
+        hidden = state[0] if isinstance(state, tuple) else state
+        return hidden.square().mean() if self.whole else self.head(hidden[-1])
+
+
+def import_final_states(run, cell, whole):
+    model, x = FinalStates(cell, whole).double(), torch.ones(3, 7, 4, dtype=torch.float64)
+    if whole:
+        return run(model, x)
+    return run(model, x, loss=nn.functional.cross_entropy, targets=torch.tensor([0, 4, 2]))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+def test_final_states_compute_the_same_or_name_the_version(cell, whole):
+    if cell == "LSTM" and torch.__version__ < "2.13":
+        with pytest.raises(ImportModelError, match="use torch 2.13 or newer"):
+            import_final_states(import_torch, cell, whole)
+    else:
+        import_final_states(compare, cell, whole)
+
+
+@pytest.fixture
+def old_lstm(monkeypatch):
+    """Traced LSTMs as torch before 2.13 gives them: final states are (layers, 1, batch, hidden)."""
+    export = torch_export._export
+
+    def old(*args):
+        program = export(*args)
+        for node in program.graph.nodes:
+            if node.target is torch.ops.aten.lstm.input:
+                y, *states = node.meta["val"]
+                states = [s.reshape(s.shape[0], 1, *s.shape[-2:]) for s in states]
+                node.meta["val"] = (y, *states)
+        return program
+
+    monkeypatch.setattr(torch_export, "_export", old)
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.12.0"))
+
+
+def test_wrongly_traced_final_states_are_refused(old_lstm):
+    with pytest.raises(ImportModelError, match="states of LSTM 'rnn' .* use torch 2.13 or newer"):
+        import_final_states(import_torch, "LSTM", True)
+
+
+def test_a_failed_trace_names_wrong_final_states(old_lstm):
+    model = FinalStates("LSTM", False)
+    with pytest.raises(ImportModelError, match="cannot be traced: .* use torch 2.13 or newer"):
+        import_torch(model, torch.zeros(3, 7, 9))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_wrongly_traced_final_states_that_nothing_reads_are_put_right(old_lstm, bidirectional):
+    lstm = nn.LSTM(4, 6, 2, batch_first=True, bidirectional=bidirectional).double()
+    graph = import_torch(lstm, torch.zeros(3, 7, 4).double(), loss=lambda y: y[0].mean())
+    [operator] = [o for o in graph.operators if o.family == "lstm"]
+    directions = 2 if bidirectional else 1
+    state = (2 * directions, 3, 6)
+    shapes = [graph.tensors[name].shape for name in operator.outputs]
+    assert shapes == [(3, 7, 6 * directions), state, state]
