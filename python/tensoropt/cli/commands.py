@@ -413,6 +413,9 @@ def _proof(frontier: Frontier) -> str:
         return f"{count}: exact, no strategy of the space beats any of them."
     if math.isinf(frontier.factor):
         return f"{count}: how far from the exact frontier is not proven."
+    if frontier.status == "optimal":
+        rounding = f"{100 * (frontier.factor - 1):.2g} %"
+        return f"{count}: exact, but for the rounding of costs, which is within {rounding}."
     return (
         f"{count}: proven to be within {100 * (frontier.factor - 1):.3g} % of the exact frontier "
         "in both costs."

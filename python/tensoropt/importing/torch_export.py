@@ -195,9 +195,12 @@ def _pick_loss(output: Any, name: str | None, notes: list[str]) -> Any:
     if name is not None or _member(output, "loss") is not None:
         value = _member(output, name or "loss")
         if not isinstance(value, torch.Tensor):
+            advice = "pass loss=<function of the output>"
+            if name is not None and hasattr(torch.nn.functional, name):
+                advice = f"for torch's function pass loss=torch.nn.functional.{name}, targets=..."
             raise ImportModelError(
-                f"the model's output has no tensor '{name or 'loss'}': "
-                f"it is {_describe(output)}; pass loss=<function of the output>"
+                f"the model's output has no entry '{name or 'loss'}': "
+                f"it is {_describe(output)}; {advice}"
             )
         return _scalar(value, f"output '{name or 'loss'}'")
     tensors = [t for t in _leaves(output) if isinstance(t, torch.Tensor) and t.is_floating_point()]
@@ -223,6 +226,8 @@ def _member(output: Any, name: str) -> Any:
 def _describe(output: Any) -> str:
     if isinstance(output, Mapping):
         return f"a {type(output).__name__} with {', '.join(map(str, output))}"
+    if isinstance(output, _torch().Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
     return f"a {type(output).__name__}"
 
 
@@ -248,7 +253,8 @@ def _export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], title: s
     except Exception as error:
         cause = error.__cause__ if isinstance(error.__cause__, ImportModelError) else None
         if cause is not None:
-            raise cause from error
+            # What torch wraps around it says nothing more.
+            raise cause from None
         raise ImportModelError(
             f"model '{title}' cannot be traced: {type(error).__name__}: {one_line(error, 1)}. "
             + _advice(str(error), type(error).__name__, module)

@@ -25,6 +25,7 @@ from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
 from tensoropt.strategy import Strategy
 
 from .answers import Answers, Known, solve_mesh
+from .remarks import division_remarks, mesh_remark
 from .settings import Settings
 from .skyline import skyline, thinned
 from .strategies import StrategyBuilder
@@ -166,6 +167,9 @@ class _Search:
     def run(self) -> Frontier:
         classes = dim_classes(self.graph)
         pieces = self._pieces(classes)
+        self.notes += division_remarks(
+            pieces[0].decisions, self.graph.batch_size, self.settings.meshes
+        )
         jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
         found: list[_Found] = []
         known = Known(self._within())
@@ -286,7 +290,7 @@ class _Search:
             schemes=self._shown(found),
             status=_status([f.answers.status for f in found], factor),
             factor=factor * rounding,
-            notes=self.notes,
+            notes=[*self.notes, *mesh_remark(self.settings.meshes, self.cluster.meshes())],
             settings=self.settings.to_dict(),
             seconds=self.seconds,
             costs=FrontierCosts(
@@ -355,7 +359,10 @@ class _Search:
 
 def _status(statuses: list[str], factor: float) -> str:
     """Why the search ended: what limited it, or what is proven."""
-    limits = [s for s in statuses if s not in ("optimal", "epsilon", "infeasible")]
+    proofs = ("optimal", "epsilon", "heuristic", "infeasible")
+    limits = [s for s in statuses if s not in proofs]
     if limits:
         return limits[0]
-    return "optimal" if factor <= 1.0 else "epsilon"
+    if factor <= 1.0:
+        return "optimal"
+    return "heuristic" if "heuristic" in statuses else "epsilon"

@@ -339,13 +339,16 @@ class MeshProblem:
         if not len(time_s):
             return 1.0
         step = self.resolution
-        count, memory = 0, float(step.memory_bytes)
+        count, memory = 0, 0.0
         for costs, n in self._different():
             count += n
             # Memory is rounded up, so that only what a point covers can be off.
             memory += n * _rounded_up(costs, step.memory_bytes)
         # Both what covers and what is covered may be off by half a step for each.
         time = count * step.time_s
+        # What is compared are whole steps; whole bytes are what there is.
+        if memory > 0.0 or step.memory_bytes > 1:
+            memory += float(step.memory_bytes)
         return 1.0 + max(
             time / max(float(time_s.min()), step.time_s),
             memory / max(float(memory_bytes.min()), float(step.memory_bytes)),

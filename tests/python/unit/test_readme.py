@@ -27,6 +27,17 @@ def test_examples_run() -> None:
     assert outcome.failed == 0, "".join(report)
 
 
+def test_the_search_of_a_module_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [program] = re.findall(r"```python\n(import torch\n.*?)```", README, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "README.md", "exec"), {})
+    assert "cross_entropy" in program
+    assert "time" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"frontier.json", "frontier.png"}
+
+
 def test_links_lead_somewhere() -> None:
     for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         text = (ROOT / document).read_text(encoding="utf-8")
