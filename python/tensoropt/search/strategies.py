@@ -21,7 +21,7 @@ from tensoropt.strategy import Collective, Costs, LargeTensor, ParameterPlacemen
 
 __all__ = ["StrategyBuilder"]
 
-ROLES = ("data", "experts", "sequence", "tensor", "replicated")
+ROLES = ("data", "experts", "tensor", "sequence", "replicated")
 """What an axis may be used for, in the order of a description."""
 
 LARGEST = 8
@@ -159,6 +159,7 @@ class StrategyBuilder:
                 merged[role] = merged.get(role, 1) * size
         ranked = sorted(merged.items(), key=lambda item: ROLES.index(item[0].split("+")[0]))
         words = [" x ".join(f"{role} {size}" for role, size in ranked) or "single device"]
+        words += self._split_words(assignment, roles)
         words += self._storage_words(assignment)
         blocks = len(assignment.recompute)
         if any(assignment.recompute):
@@ -275,6 +276,22 @@ class StrategyBuilder:
             for operator in self.graph.operators
             if operator.family == "moe_dispatch"
         )
+
+    def _split_words(self, assignment: Assignment, roles: Sequence[str]) -> list[str]:
+        """Weights that are split though their axis is used for something else: few operators with
+        little work may hold most of them.
+        """
+        whole = [axis for axis, role in enumerate(roles) if role in ("data", "sequence")]
+        tensors = self.tables.graph.tensors
+        states = assignment.parameter_states(self.tables.decisions)
+        total = sum(tensors[name].size for name in states) or 1
+        split = sum(
+            tensors[name].size
+            for name, state in states.items()
+            if any(state[axis] >= 3 for axis in whole)
+        )
+        share = split / total
+        return [f"{share:.0%} of the weights split".replace("%", " %")] if share >= PARTLY else []
 
     def _storage_words(self, assignment: Assignment) -> list[str]:
         """How parameters are kept, by share of the elements; replication goes without saying."""
