@@ -4,6 +4,7 @@
 mod support;
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use support::Rng;
 use tensoropt::exchange::{IMPOSSIBLE_COST, IopddlPart, IopddlProblem, ReadOptions};
@@ -185,8 +186,13 @@ fn the_first_impossible_part_is_named() {
     assert_eq!((both.peak_usage, both.peak_time), (0, None), "empty intervals use nothing");
 }
 
-/// The published instances beside the repository, if they are there.
-fn published() -> Option<Vec<(&'static str, IopddlProblem)>> {
+/// The published instances beside the repository, if they are there; read once.
+fn published() -> Option<&'static [(&'static str, IopddlProblem)]> {
+    static INSTANCES: OnceLock<Option<Vec<(&str, IopddlProblem)>>> = OnceLock::new();
+    INSTANCES.get_or_init(load_published).as_deref()
+}
+
+fn load_published() -> Option<Vec<(&'static str, IopddlProblem)>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data/iopddl");
     if !folder.is_dir() {
         eprintln!("skipped: no instances at {}", folder.display());
@@ -257,7 +263,7 @@ const EXPECTED: [((usize, usize, u64), [Row; 2]); 4] = [
 #[test]
 fn parts_of_the_published_instances_are_solved() {
     let Some(instances) = published() else { return };
-    for (name, problem) in &instances {
+    for (name, problem) in instances {
         // The first nodes: a piece that contracts exactly.
         let part: Vec<u32> = (0..60.min(problem.nodes() as u32)).collect();
         let graph = problem.cost_graph(Some(&part), &[]).unwrap();

@@ -505,7 +505,8 @@ class IopddlProblem:
     --------
     >>> import json, tempfile, pathlib
     >>> import tensoropt as to
-    >>> nodes = {"intervals": [[0, 9], [3, 5]], "costs": [[15], [10, 1]], "usages": [[30], [20, 40]]}
+    >>> nodes = {"intervals": [[0, 9], [3, 5]], "costs": [[15], [10, 1]]}
+    >>> nodes["usages"] = [[30], [20, 40]]
     >>> edges = {"nodes": [[0, 1]], "costs": [[7, 2]]}
     >>> file = {"problem": {"name": "two", "usage_limit": 50, "nodes": nodes, "edges": edges}}
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -577,7 +578,7 @@ class IopddlProblem:
         """
 
     def interval(self, node: int) -> tuple[int, int]:
-        """Return the points of time at which a node's usage counts: from the first up to the second.
+        """Return when a node's usage counts: from the first point of time up to the second.
 
         Raises
         ------

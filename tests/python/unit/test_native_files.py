@@ -141,8 +141,9 @@ def test_a_plan_that_costs_something_else_is_found(path: Path) -> None:
 def test_damaged_files_are_named(path: Path) -> None:
     chain().save(path)
     text = path.read_bytes()
+    # Cut within the first field: what comes before says the same of problems and solutions.
     for content, message in [
-        (text[:100], "cut short"),
+        (text[:10], "cut short"),
         (b"\x89PNG", "no valid JSON"),
         (gzip.compress(text)[:50], "truncated gzip"),
         (b"[" * 100_000, "object"),
