@@ -1,5 +1,7 @@
 //! Errors of the crate as Python exceptions.
 
+use std::path::PathBuf;
+
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -61,7 +63,7 @@ impl From<FileError> for PyErr {
                 Some(number) => {
                     let what = source.to_string();
                     let what = what.trim_end_matches(&format!(" (os error {number})")).to_owned();
-                    PyOSError::new_err((number, what, path))
+                    PyOSError::new_err((number, what, path.map(PathBuf::into_os_string)))
                 }
                 None => source.into(),
             },
