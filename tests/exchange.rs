@@ -170,6 +170,15 @@ fn solutions_come_back_with_their_plans() {
     assert_eq!(seen, [true; 4], "optimal, epsilon, infeasible, other");
 }
 
+#[test]
+fn heuristic_solutions_come_back() {
+    let mut options = SolveOptions::default().with_threads(1);
+    options.max_table_cells = 4;
+    let solutions = (0..200).filter_map(|seed| solve(&problem(seed), &options).ok());
+    let found = solutions.filter(|solution| solution.status() == Status::Heuristic);
+    assert!(found.inspect(check_solution).count() > 0);
+}
+
 fn check_solution(solution: &Solution) {
     let file = solution_text(solution, None);
     let back = read_solution(&file[..], ReadOptions::default()).unwrap().value;

@@ -331,8 +331,9 @@ class Solution:
     def status(self) -> str:
         """Why the search ended.
 
-        "optimal" (the whole frontier, exactly), "epsilon" (within `factor` of it), "infeasible",
-        "time_limit", "work_limit" or "stopped".
+        "optimal" (the whole frontier, exactly), "epsilon" (within `factor` of it), "heuristic" (the
+        same, where no exact answer is in reach), "infeasible", "time_limit", "work_limit" or
+        "stopped".
         """
 
     @property
@@ -714,6 +715,7 @@ def solve(
     work_limit: int | None = None,
     max_points: int | None = None,
     max_table_cells: int | None = None,
+    heuristic: bool = True,
     max_bytes: int | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
 ) -> Solution:
@@ -748,6 +750,9 @@ def solve(
         Return at most this many points; `Solution.factor` says what is lost.
     max_table_cells : int, optional
         The largest table that an elimination may make; 2**24 by default.
+    heuristic : bool, default True
+        Whether a graph that would need a larger table gets a frontier of plans with the factor by
+        which it may be off (status "heuristic") instead of a `LimitError`.
     max_bytes : int, optional
         Bytes of all frontiers held at a time; 2**32 by default.
     progress : callable, optional
@@ -764,8 +769,8 @@ def solve(
     ProblemError
         If an option is out of range, contradicts another or does not fit the graph.
     LimitError
-        If no exact answer exists within `max_table_cells` or `max_bytes`; names the nodes that
-        depend on each other too densely.
+        If the frontiers outgrow `max_bytes`, or no exact answer exists within `max_table_cells` and
+        `heuristic` is false; names the nodes that depend on each other too densely.
 
     Examples
     --------

@@ -26,9 +26,11 @@
 //! * `marginal`: least weighted sums, and what is left of the tables once much is known.
 //! * `guard`: what partial solutions can still come to, and which can be dropped for it.
 //! * `scalar`: exact optima of weighted sums along the same trace.
+//! * `buckets`: nodes split into copies, where exact elimination would be too wide.
 //! * `block`: contraction of a part of a graph to a table over its boundary.
 
 mod block;
+pub(crate) mod buckets;
 pub(crate) mod cells;
 pub(crate) mod eliminate;
 pub(crate) mod engine;

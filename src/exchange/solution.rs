@@ -287,6 +287,7 @@ impl Expand for StoredChoices {
 enum StatusName {
     Optimal,
     Epsilon,
+    Heuristic,
     Infeasible,
     TimeLimit,
     WorkLimit,

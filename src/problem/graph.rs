@@ -61,6 +61,11 @@ impl CostGraph {
     ///
     /// [`Error::Table`] if its objectives are not those of the graph.
     pub fn add_table(&mut self, table: Table) -> Result<TableId> {
+        self.add_shared(Arc::new(table))
+    }
+
+    /// [`add_table`](Self::add_table) for one that another graph may have too.
+    pub(super) fn add_shared(&mut self, table: Arc<Table>) -> Result<TableId> {
         if table.objectives() != self.aggregates.len() {
             return Err(Error::Table {
                 what: format!(
@@ -73,12 +78,12 @@ impl CostGraph {
         let mut hasher = FxHasher::default();
         (table.dims(), table.offsets(), table.costs()).hash(&mut hasher);
         let same = self.by_hash.entry(hasher.finish()).or_default();
-        if let Some(&id) = same.iter().find(|id| *self.tables[id.index()] == table) {
+        if let Some(&id) = same.iter().find(|id| self.tables[id.index()] == table) {
             return Ok(id);
         }
         let id = TableId(next("tables", self.tables.len())?);
         same.push(id);
-        self.tables.push(Arc::new(table));
+        self.tables.push(table);
         Ok(id)
     }
 
@@ -232,6 +237,11 @@ impl CostGraph {
     /// [`Error::UnknownTable`].
     pub fn table(&self, table: TableId) -> Result<&Table> {
         self.tables.get(table.index()).map(Arc::as_ref).ok_or(Error::UnknownTable(table))
+    }
+
+    /// A table that another graph may have too.
+    pub(super) fn shared(&self, table: TableId) -> &Arc<Table> {
+        &self.tables[table.index()]
     }
 
     /// The tables that some node or factor uses, each once.

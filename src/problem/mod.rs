@@ -14,6 +14,7 @@
 //! [`CostGraph`] checks everything when it is added: shapes, identifiers, and that no sum can
 //! overflow. Tables are interned, so that a thousand equal layers hold one copy.
 
+mod derive;
 mod graph;
 mod table;
 

@@ -86,7 +86,8 @@ pub(super) fn contract(
     let (graph, units) = graph.snapshot();
     let contraction =
         enter(py, progress, |watch| crate::contract_watched(&graph, &keep, &options, watch))?;
-    Ok(Contraction { contraction, units, nodes: graph.nodes(), factors: graph.factors() })
+    let (nodes, factors, threads) = (graph.nodes(), graph.factors(), options.threads);
+    Ok(Contraction { contraction, units, nodes, factors, threads })
 }
 
 /// A graph contracted to a table over a few of its nodes.
@@ -99,6 +100,7 @@ pub(super) struct Contraction {
     pub(super) units: Units,
     nodes: usize,
     factors: usize,
+    threads: Option<usize>,
 }
 
 #[pymethods]
@@ -171,13 +173,9 @@ impl Contraction {
                 alternatives.len()
             )));
         }
-        let choices = py.detach(|| {
-            let pairs = cells.iter().zip(&alternatives);
-            let expand = |(&cell, &alternative): (&u32, &u32)| {
-                self.contraction.expand(cell as usize, alternative as usize)
-            };
-            pairs.map(expand).collect::<crate::Result<Vec<_>>>()
-        })?;
+        let pairs = cells.iter().zip(&alternatives);
+        let picks: Vec<_> = pairs.map(|(&cell, &pick)| (cell as usize, pick as usize)).collect();
+        let choices = py.detach(|| self.contraction.expand_many(&picks, self.threads))?;
         let choices = Choices::new(py, &choices, self.nodes, self.factors)?;
         Ok((choices.assignments, choices.node_alternatives, choices.alternatives))
     }

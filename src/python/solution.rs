@@ -46,6 +46,9 @@ use crate::{Choice, Plan, Quantity, UNCHOSEN};
 ///     Return at most this many points; `Solution.factor` says what is lost.
 /// max_table_cells : int, optional
 ///     The largest table that an elimination may make; 2**24 by default.
+/// heuristic : bool, default True
+///     Whether a graph that would need a larger table gets a frontier of plans with the factor by
+///     which it may be off (status "heuristic") instead of a `LimitError`.
 /// max_bytes : int, optional
 ///     Bytes of all frontiers held at a time; 2**32 by default.
 /// progress : callable, optional
@@ -62,8 +65,8 @@ use crate::{Choice, Plan, Quantity, UNCHOSEN};
 /// ProblemError
 ///     If an option is out of range, contradicts another or does not fit the graph.
 /// LimitError
-///     If no exact answer exists within `max_table_cells` or `max_bytes`; names the nodes that
-///     depend on each other too densely.
+///     If the frontiers outgrow `max_bytes`, or no exact answer exists within `max_table_cells` and
+///     `heuristic` is false; names the nodes that depend on each other too densely.
 ///
 /// Examples
 /// --------
@@ -76,7 +79,8 @@ use crate::{Choice, Plan, Quantity, UNCHOSEN};
 #[pyfunction]
 #[pyo3(signature = (
     graph, epsilon=0.0, threads=None, caps=None, *, peak=None, known=None, time_limit_s=None,
-    work_limit=None, max_points=None, max_table_cells=None, max_bytes=None, progress=None
+    work_limit=None, max_points=None, max_table_cells=None, heuristic=true, max_bytes=None,
+    progress=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(super) fn solve(
@@ -91,6 +95,7 @@ pub(super) fn solve(
     work_limit: Option<i64>,
     max_points: Option<i64>,
     max_table_cells: Option<i64>,
+    heuristic: bool,
     max_bytes: Option<i64>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Solution> {
@@ -105,6 +110,7 @@ pub(super) fn solve(
         max_points,
     };
     let mut options = arguments.options(&graph.units)?;
+    options.heuristic = heuristic;
     options.peak = peak.map(|peak| peak.peak(&graph.units)).transpose()?;
     let (graph, units) = graph.snapshot();
     if let Some(known) = known {
@@ -215,8 +221,9 @@ impl Solution {
 
     /// Why the search ended.
     ///
-    /// "optimal" (the whole frontier, exactly), "epsilon" (within `factor` of it), "infeasible",
-    /// "time_limit", "work_limit" or "stopped".
+    /// "optimal" (the whole frontier, exactly), "epsilon" (within `factor` of it), "heuristic" (the
+    /// same, where no exact answer is in reach), "infeasible", "time_limit", "work_limit" or
+    /// "stopped".
     #[getter]
     fn status(&self) -> &'static str {
         self.solution.status().name()

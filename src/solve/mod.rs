@@ -12,6 +12,7 @@
 //! * [`certificate`](Certificate): with `epsilon`, cells are thinned and the factor that results is
 //!   proven afterwards; where it is too large, the solve is repeated with less thinning.
 //! * [`peak`](Peak): an objective that adds up by maximum is taken apart by thresholds.
+//! * `wide`: graphs too dense for an exact elimination.
 //! * [`status`](Status): why it ended.
 
 mod bounded;
@@ -24,6 +25,7 @@ mod pool;
 mod refine;
 mod solution;
 mod status;
+mod wide;
 
 use std::time::Instant;
 
@@ -58,8 +60,9 @@ use crate::problem::{Aggregate, CostGraph};
 ///
 /// # Errors
 ///
-/// [`Error::Option`] for options out of range; [`Error::TableCells`] or [`Error::Bytes`] if the
-/// graph is too dense for an exact elimination within the limits.
+/// [`Error::Option`] for options out of range; [`Error::Bytes`] if the frontiers outgrow their
+/// limit; [`Error::TableCells`] if the graph is too dense for an exact elimination and the options
+/// do not allow another answer.
 ///
 /// # Complexity
 ///
@@ -83,7 +86,10 @@ pub fn solve_watched(
     let deadline = options.time_limit.map(|limit| Instant::now() + limit);
     let pool = pool::pool(options.threads)?;
     let meter = Meter::default();
-    let job = || refine::run(graph, options, &meter);
+    let job = || match refine::run(graph, options, &meter) {
+        Err(Error::TableCells { .. }) if options.heuristic => wide::run(graph, options, &meter),
+        answer => answer,
+    };
     let (answer, reason) = pool::supervise(&pool, &meter, deadline, watch, job)?;
     answer.map(|answer| answer.into_solution(graph, options, reason))
 }

@@ -37,6 +37,10 @@ pub struct SolveOptions {
     pub known: Vec<Vec<u64>>,
     /// Cells of the largest table that an elimination may make.
     pub max_table_cells: usize,
+    /// Whether [`solve`](crate::solve()) answers graphs that would need a larger table with a
+    /// frontier that is not exact ([`Status::Heuristic`](crate::Status::Heuristic)), with the
+    /// factor by which it may be off, instead of an error.
+    pub heuristic: bool,
     /// Bytes of all frontiers held at a time.
     pub max_bytes: u64,
     /// Sums (pairs of points) after which to stop with the best answer so far. Deterministic.
@@ -68,6 +72,7 @@ impl Default for SolveOptions {
             peak: None,
             known: Vec::new(),
             max_table_cells: 1 << 24,
+            heuristic: true,
             max_bytes: 4 << 30,
             work_limit: None,
             time_limit: None,
@@ -102,6 +107,13 @@ impl SolveOptions {
     #[must_use]
     pub fn with_peak(mut self, peak: Peak) -> Self {
         self.peak = Some(peak);
+        self
+    }
+
+    /// Sets [`heuristic`](Self::heuristic).
+    #[must_use]
+    pub fn with_heuristic(mut self, heuristic: bool) -> Self {
+        self.heuristic = heuristic;
         self
     }
 

@@ -13,6 +13,9 @@ pub enum Status {
     Optimal,
     /// The points cover the frontier within the factor of the solution.
     Epsilon,
+    /// The graph is too dense for an exact elimination: the points are plans that can be had, and
+    /// the factor says how far from the frontier they are at most.
+    Heuristic,
     /// No plan is possible, or none within the caps.
     Infeasible,
     /// The time limit was reached; the points are the best so far, within the factor.
@@ -30,6 +33,7 @@ impl Status {
         match self {
             Self::Optimal => "optimal",
             Self::Epsilon => "epsilon",
+            Self::Heuristic => "heuristic",
             Self::Infeasible => "infeasible",
             Self::TimeLimit => "time_limit",
             Self::WorkLimit => "work_limit",

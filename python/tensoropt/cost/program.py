@@ -7,12 +7,16 @@ after its last use. ``liveness`` replays the buffers, ``schedule`` re-times the 
 
 One micro-batch is spelled out (events that happen once an iteration are marked). With several
 micro-batches the program is that of a later one, whose gradients already lie there.
+
+Who wants to know only some blocks may have others passed over: each is then one free event that
+hands on what the block makes. What runs next to it is then not what would run in truth.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.cost.assignment import Assignment
@@ -25,7 +29,9 @@ from tensoropt.sharding.decisions import Conversion
 __all__ = ["Buffer", "Event", "Mark", "Program", "build_program"]
 
 
-def build_program(parts: Parts, assignment: Assignment) -> Program:
+def build_program(
+    parts: Parts, assignment: Assignment, passed_over: Collection[int] = ()
+) -> Program:
     """Walk the graph forward and backward under an assignment.
 
     Parameters
@@ -33,13 +39,16 @@ def build_program(parts: Parts, assignment: Assignment) -> Program:
     parts : Parts
         Prices; of the mesh and micro-batches of the assignment.
     assignment : Assignment
+    passed_over : collection of int
+        Repeated blocks, by number, that are not walked through. None of them may read a parameter
+        that others read too.
 
     Raises
     ------
     ShardingError
         If the assignment is illegal.
     """
-    return _Walk(parts, assignment).program()
+    return _Walk(parts, assignment, frozenset(passed_over)).program()
 
 
 @dataclass(slots=True)
@@ -79,19 +88,24 @@ Step = tuple[str, int]
 class _Walk:
     """Emits events; remembers where every tensor lies."""
 
-    def __init__(self, parts: Parts, assignment: Assignment) -> None:
+    def __init__(self, parts: Parts, assignment: Assignment, passed_over: frozenset[int]) -> None:
         self.parts = parts
         self.graph = parts.graph
         self.rules = parts.decisions.rules
         self.assignment = assignment
         self.m = assignment.micro_batches
-        self.operators = operator_parts(parts, assignment)
+        self.passed_over = passed_over
+        walked = [s for s in parts.segments if s.block not in passed_over]
+        self.groups = sorted(itertools.chain.from_iterable(s.groups for s in walked))
+        positions = sorted(itertools.chain.from_iterable(s.positions for s in walked))
+        self.operators = operator_parts(parts, assignment, positions)
         self.events: list[Event] = []
         self.marks: list[Mark] = []
         self.buffers: list[Buffer] = []
         self.into: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
         self.out_of: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
-        for link, part in conversion_parts(parts, assignment, self.operators):
+        links = sorted(itertools.chain.from_iterable(s.links for s in walked))
+        for link, part in conversion_parts(parts, assignment, self.operators, links):
             if link.target.kind == "operator":
                 self.into[int(link.target.key)].append((link, part))
             if link.source.kind == "operator":
@@ -143,7 +157,7 @@ class _Walk:
                 inside = [p for p in order if block.start <= p < block.stop]
                 steps += [("recompute", p) for p in inside]
             entered = block
-            if self.operators[position].trained:
+            if any(t.requires_grad for t in self.graph.results(self.graph.operators[position])):
                 steps.append(("backward", position))
         return steps
 
@@ -158,6 +172,10 @@ class _Walk:
             if inside != block_at.get(position):
                 inside = block_at.get(position)
                 self.marks.append(Mark(len(self.events), name, inside))
+                if inside in self.passed_over:
+                    self._pass_over(name, inside)
+            if inside in self.passed_over:
+                continue
             if upcoming and step == upcoming[-1]:
                 for ahead in upcoming[:-3:-1]:
                     if self.weights[ahead[1]].gathered is None and self._has_gathers(*ahead):
@@ -168,6 +186,29 @@ class _Walk:
             else:
                 self._forward(position, phase)
             self.weights[position].gathered = None
+
+    def _pass_over(self, name: str, block: int) -> None:
+        """Hand on what a block makes of what it reads, without running it."""
+        event = self._emit("slice", name, self.graph.blocks[block].name, 0.0, ())
+        segment = self.parts.segments[block]
+        for tensor in segment.read:
+            self._use(self.nodes[tensor], event)
+        if name == "forward":
+            self.nodes.update((tensor, self._handed_on(tensor, event)) for tensor in segment.made)
+            return
+        for tensor in segment.made:
+            self._use(self.node_gradients.pop(tensor, _Value()), event)
+        for tensor in segment.read:
+            if self.graph.tensors[tensor].requires_grad:
+                before = self.node_gradients.get(tensor, _Value())
+                value = self._handed_on(tensor, event) if before.buffer is None else before
+                self._use(value, event)
+                self.node_gradients[tensor] = _Value(value.buffer, (event,))
+
+    def _handed_on(self, tensor: str, event: int) -> _Value:
+        """A tensor at its own node, or its gradient, that an event makes."""
+        nbytes = self.parts.local_bytes(self.graph.tensors[tensor], self.assignment.tensors[tensor])
+        return _Value(self._allocate(tensor, "activation", nbytes, event), (event,))
 
     # Emitting.
 
@@ -251,7 +292,8 @@ class _Walk:
             name = self.graph.operators[position].name
             self._lasting(name, "buffers", operator.buffer_bytes)
         tied = {g.names[0]: g.readers for g in self.parts.decisions.groups if len(g.readers) > 1}
-        for name, reader, part in parameter_parts(self.parts, self.assignment, self.operators):
+        found = parameter_parts(self.parts, self.assignment, self.operators, self.groups)
+        for name, reader, part in found:
             self._lasting(name, "weight", part.weight_bytes)
             self._lasting(name, "optimizer state", part.optimizer_bytes)
             if self.m > 1:

@@ -3,7 +3,8 @@
 A program is a row of stretches: the forward and backward passes of the repeated blocks, and what
 runs between them. A stretch depends on what is chosen in its own block and in the ones before and
 after it, so a few of them make up the programs of a whole frontier. This module cuts programs into
-stretches once, keeps each as a template, and strings templates together:
+stretches once, keeps each as a template, and strings templates together. Of a program with a new
+stretch only what lies about it is walked.
 
 - memory: a template's peak above its start and what it leaves behind, added up along the row;
 - time: nothing of a stretch starts before the last kernel of the one before it does. What is not
@@ -16,7 +17,7 @@ The answers are those of ``liveness.replay`` and ``schedule.iteration_time``, wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,13 @@ __all__ = ["Replayer"]
 
 PICOSECOND = 12
 """Decimals to which times of a backlog are rounded, so that equal ones are found equal."""
+
+WHOLE = 4
+"""So many programs are walked whole, and stretches that look alike compared, before parts are."""
+
+NEAR = 2
+"""How far from a stretch all must be walked for it to be what it is in truth: where its kernels are
+cut depends on what the next one begins with, and that on what the block beyond hands on."""
 
 Reference = tuple[int, int]
 """A task: how many stretches back it lies (0: this one), and its number there. Stretches between
@@ -114,6 +122,11 @@ class Replayer:
         self._advances: dict[Hashable, tuple[float, Backlog]] = {}
         self.regular = True
         self._row: list[tuple[str, int | None]] = []
+        self._walked = 0
+        blocks = range(len(parts.graph.blocks))
+        inside = {p for block in blocks for p in parts.segments[block].positions}
+        readers = [{p for p, _ in g.readers} for g in parts.decisions.groups if len(g.readers) > 1]
+        self._divisible = not any(inside & positions for positions in readers)
 
     def peak_and_time(self, assignment: Assignment) -> tuple[float, float]:
         """Peak bytes of the replay and simulated seconds of an iteration.
@@ -125,9 +138,13 @@ class Replayer:
         """
         keys = self._keys(assignment) if self.regular else []
         if not self.regular or any(key not in self._templates for key in keys):
-            program = build_program(self.parts, assignment)
-            keys = self._learn(assignment, program)
+            passed_over = self._passed_over(keys)
+            program = build_program(self.parts, assignment, passed_over)
+            self._walked += 1
+            keys = self._learn(assignment, program, passed_over)
             if not self.regular:
+                if passed_over:
+                    program = build_program(self.parts, assignment)
                 time = iteration_time(program, self.parts.model)
                 return replay(program).peak_bytes, time
         templates = [self._templates[key] for key in keys]
@@ -157,8 +174,27 @@ class Replayer:
             for number, (name, _) in enumerate(row)
         ] or [-1]
 
-    def _learn(self, assignment: Assignment, program: Program) -> list[Hashable]:
-        """Keep the stretches of a program as templates; returns their keys."""
+    def _passed_over(self, keys: Sequence[Hashable]) -> set[int]:
+        """Blocks that say nothing new, and are not near what is new or stands between blocks.
+
+        What stands between blocks is always walked, and as a whole, since tasks in it are counted
+        from its ends.
+        """
+        if self._walked < WHOLE or not self._divisible or not self.regular:
+            return set()
+        row = [block for _, block in self._row]
+        new = {n for n, key in enumerate(keys) if key not in self._templates}
+        new |= {n for n, block in enumerate(row) if block is None}
+        near = {row[n] for k in new for n in range(max(k - NEAR, 0), min(k + NEAR + 1, len(row)))}
+        return {block for block in row if block is not None and block not in near}
+
+    def _learn(
+        self, assignment: Assignment, program: Program, passed_over: set[int]
+    ) -> list[Hashable]:
+        """Keep the stretches of a program as templates; returns the keys of all.
+
+        What was passed over, or is near that, teaches nothing.
+        """
         # The last stretch is the optimizer, which waits for everything.
         row = [(mark.name, mark.block) for mark in program.marks[:-1]]
         if not self._row:
@@ -170,7 +206,11 @@ class Replayer:
         keys = self._keys(assignment)
         pieces = self._pieces(program)
         memory = _memory(program)
-        for key, (peak, left), run in zip(keys, memory[:-1], pieces[:-1], strict=True):
+        blocks = [block for _, block in row]
+        found = zip(keys, memory[:-1], pieces[:-1], strict=True)
+        for number, (key, (peak, left), run) in enumerate(found):
+            if passed_over.intersection(blocks[max(number - NEAR, 0) : number + NEAR + 1]):
+                continue
             fixed = any(back < 0 for piece in run for back, _ in piece.needs)
             template = _Template(peak, left, run, fixed)
             # Should stretches that look alike not be alike, every program is replayed by itself.

@@ -30,6 +30,8 @@ class Segment:
         Tensors with a node of their own that lie in it or at its border, and parameters.
     gathers : tuple of (str, int or None, int)
         For every link, what ``Assignment.regathered`` calls it.
+    read, made : tuple of str
+        Tensors at the border of a block that it reads, and that it makes.
     """
 
     block: int | None
@@ -40,6 +42,8 @@ class Segment:
     nodes: tuple[str, ...]
     parameters: tuple[str, ...]
     gathers: tuple[Gather, ...]
+    read: tuple[str, ...]
+    made: tuple[str, ...]
 
     def choices(self, assignment: Assignment) -> Hashable:
         """All of an assignment that the costs of this segment depend on."""
@@ -146,4 +150,13 @@ def _segment(
         tuple(nodes),
         tuple(names),
         tuple(map(gather_of, own)),
+        _border(decisions, block, [link.source for link in own]),
+        _border(decisions, block, [link.target for link in own]),
     )
+
+
+def _border(decisions: Decisions, block: int | None, ends: list[Node]) -> tuple[str, ...]:
+    """Tensors outside a block among the ends of its links."""
+    tensors = dict.fromkeys(str(n.key) for n in ends if n.kind == "tensor")
+    inside = decisions.block_of
+    return tuple(t for t in tensors if block is not None and Node("tensor", t) not in inside)

@@ -486,16 +486,15 @@ class MeshProblem:
         place = {node: i for i, node in enumerate([*part.inner, *part.border])}
         sums, largest = np.zeros((len(cells), 3)), np.zeros(len(cells))
 
-        def add(costs: FloatArray) -> None:
-            steps = self._columns(costs, "redone")
+        def add(steps: FloatArray) -> None:
             np.add(sums, steps[:, :3], out=sums)
             np.maximum(largest, steps[:, 3], out=largest)
 
         for node in part.inner:
-            add(self.tables.node(node).costs[nodes[:, place[node]]])
+            add(self._columns(self.tables.node(node).costs, "redone")[nodes[:, place[node]]])
         for i, link in enumerate(part.links):
             at = (nodes[:, place[link.source]], nodes[:, place[link.target]])
-            add(_taken(self.tables.link(link).costs, taken[:, i], *at))
+            add(_taken(self._columns(self.tables.link(link).costs, "redone"), taken[:, i], *at))
         transient = np.maximum(sums[:, 2] + largest, self.floor_steps)
         return np.column_stack([sums[:, :2], transient])
 

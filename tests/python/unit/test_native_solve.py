@@ -342,13 +342,29 @@ def test_peak_needs_one_unit() -> None:
         solve(graph, peak=(0, 1))
 
 
-def test_a_dense_graph_names_the_nodes_that_cause_it() -> None:
+def clique() -> CostGraph:
     nodes = [np.zeros((8, 2), dtype=int)] * 6
-    edge = np.random.default_rng(0).integers(0, 9, (8, 8, 2))
+    edge = np.random.default_rng(0).integers(1, 99, (8, 8, 2))
     edges = [(u, v, edge) for u in range(6) for v in range(u + 1, 6)]
+    return CostGraph.from_arrays(nodes, edges)
+
+
+def test_a_dense_graph_names_the_nodes_that_cause_it() -> None:
     with pytest.raises(LimitError, match=r"node 0.*max_table_cells = 100") as caught:
-        solve(CostGraph.from_arrays(nodes, edges), max_table_cells=100)
+        solve(clique(), max_table_cells=100, heuristic=False)
     assert isinstance(caught.value, RuntimeError)
+
+
+def test_a_dense_graph_has_a_heuristic_answer_with_an_honest_factor() -> None:
+    exact = solve(clique())
+    near = solve(clique(), max_table_cells=100)
+    assert (exact.status, near.status) == ("optimal", "heuristic")
+    assert near.assignments.shape == (len(near), 6)
+    within = (near.costs[None] / exact.costs[:, None]).max(axis=2).min(axis=1).max()
+    assert 1.0 <= within <= near.factor < np.inf
+    # No plan is better than the best.
+    covered = (exact.costs[None] <= near.costs[:, None]).all(axis=2).any(axis=1)
+    assert covered.all()
 
 
 def test_threads_solve_at_once_and_agree() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +28,9 @@ from tensoropt.sharding.dims import micro_batch
 
 MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"layers": 6, "sequence_length": 64},
-    "llama-3-8b": {"layers": 5, "sequence_length": 64},
-    "bert-base": {"layers": 5, "sequence_length": 64},
-    "mixtral-8x7b": {"layers": 5, "sequence_length": 64},
+    "llama-3-8b": {"layers": 9, "sequence_length": 64},
+    "bert-base": {"layers": 9, "sequence_length": 64},
+    "mixtral-8x7b": {"layers": 8, "sequence_length": 64},
     "resnet-18": {},
     "lstm": {"sequence_length": 16},
 }
@@ -80,9 +81,9 @@ def test_known_stretches_are_not_walked_again(monkeypatch: pytest.MonkeyPatch) -
     tables, parts = prepare("gpt2", "4xA100-SXM-80GB", 2)
     built: list[Assignment] = []
 
-    def counted(parts: Parts, assignment: Assignment) -> Program:
+    def counted(parts: Parts, assignment: Assignment, passed_over: Collection[int]) -> Program:
         built.append(assignment)
-        return build_program(parts, assignment)
+        return build_program(parts, assignment, passed_over)
 
     monkeypatch.setattr(replayer, "build_program", counted)
     shared = Replayer(parts)
@@ -95,6 +96,25 @@ def test_known_stretches_are_not_walked_again(monkeypatch: pytest.MonkeyPatch) -
     second = shared.peak_and_time(replace(assignment, recompute=flags[1]))
     assert len(built) == 1
     assert second[1] < first[1]
+
+
+def test_only_what_is_new_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, parts = prepare("llama-3-8b", "4xA100-SXM-80GB", 1)
+    _, assignment = named_schemes(tables, recompute=(False,))[0]
+    walked: list[Program] = []
+
+    def watched(parts: Parts, assignment: Assignment, passed_over: Collection[int]) -> Program:
+        walked.append(build_program(parts, assignment, passed_over))
+        return walked[-1]
+
+    monkeypatch.setattr(replayer, "build_program", watched)
+    monkeypatch.setattr(replayer, "WHOLE", 1)
+    shared = Replayer(parts)
+    assert_same(shared, assignment)
+    assert_same(shared, replace(assignment, recompute=(True, *assignment.recompute[1:])))
+    whole, part = (len(program.events) for program in walked)
+    assert part < 0.8 * whole
+    assert len(walked[0].marks) == len(walked[1].marks)
 
 
 def test_stretches_that_only_look_alike_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
