@@ -69,10 +69,14 @@ lint: lint-rust lint-python
 lint-rust: | $(BIN)/python
 	$(CARGO) fmt --check
 	$(CARGO) clippy --quiet --locked --all-targets -- -D warnings
+	$(CARGO) clippy --quiet --locked --all-targets --features serde -- -D warnings
 	$(CARGO) clippy --quiet --locked --all-targets --features python -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --locked --no-deps
-	@if $(CARGO) tree --locked --edges normal | grep -q pyo3; then \
-		echo "pyo3 is a dependency without the feature python" >&2; exit 1; fi
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --locked --no-deps --features serde
+	@if $(CARGO) tree --locked --edges normal | grep -E 'pyo3|serde|flate2'; then \
+		echo "these are dependencies without a feature" >&2; exit 1; fi
+	@if $(CARGO) tree --locked --edges normal --features serde | grep -E 'pyo3'; then \
+		echo "this is a dependency without the feature python" >&2; exit 1; fi
 
 lint-python: $(VENV)/.dev-requirements $(VENV)/.native
 	$(BIN)/ruff check .
@@ -88,6 +92,9 @@ OPEN_SYMBOLS = $(if $(shell $(BIN)/python tools/libpython.py),PYO3_BUILD_EXTENSI
 
 test-rust: | $(BIN)/python
 	$(CARGO) test --quiet --locked
+	$(CARGO) test --quiet --locked --features serde --lib exchange
+	$(CARGO) test --quiet --locked --features serde --test exchange --test iopddl --test malformed
+	$(CARGO) test --quiet --locked --features serde --doc exchange
 	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --lib
 	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --doc
 

@@ -156,6 +156,12 @@ pub enum Error {
         /// The alternative asked for.
         alternative: usize,
     },
+    /// A choice for every node that does not fit the problem.
+    #[error("bad assignment: {what}")]
+    Assignment {
+        /// What does not fit, with the numbers found and expected.
+        what: String,
+    },
     /// A cost that is no cost: not a number, or negative.
     #[error("{value} is no cost: expected a non-negative number, or infinity for impossible")]
     Cost {

@@ -78,10 +78,13 @@
 //! # Rooms
 //!
 //! [`frontier`] is the algebra of frontiers, [`problem`] what is asked, [`contraction`] the exact
-//! elimination, [`mod@solve`] the driver, [`plan`] what comes back.
+//! elimination, [`mod@solve`] the driver, [`plan`] what comes back. With the feature `serde`,
+//! `exchange` reads and writes files.
 
 pub mod contraction;
 pub mod error;
+#[cfg(feature = "serde")]
+pub mod exchange;
 pub mod frontier;
 pub mod ids;
 pub mod plan;

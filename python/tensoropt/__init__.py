@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors, examples
-from ._native import CostGraph, solve
+from ._native import CostGraph, IopddlProblem, Solution, solve
 from .cluster import Cluster, Device, Mesh
 from .errors import TensorOptError
 from .frontier import Frontier, Sweep
@@ -30,7 +30,9 @@ __all__ = [
     "Frontier",
     "Graph",
     "GraphBuilder",
+    "IopddlProblem",
     "Mesh",
+    "Solution",
     "Strategy",
     "Sweep",
     "TensorOptError",

@@ -9,12 +9,21 @@ Nothing here knows of neural networks.
 """
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Contraction", "CostGraph", "Solution", "contract", "solve"]
+__all__ = [
+    "Contraction",
+    "CostGraph",
+    "IopddlEvaluation",
+    "IopddlProblem",
+    "Solution",
+    "contract",
+    "solve",
+]
 
 @final
 class CostGraph:
@@ -228,6 +237,45 @@ class CostGraph:
             If there is no such factor.
         """
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the graph to a file, to be read with `load`.
+
+        The file is JSON, compressed if the name ends in ``.gz``. It appears whole or not at all;
+        equal graphs give equal bytes.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+
+    @staticmethod
+    def load(path: str | PathLike[str], *, max_bytes: int | None = None) -> CostGraph:
+        """Read a graph from a file that `save` wrote, compressed or not.
+
+        Parameters
+        ----------
+        path : path-like
+        max_bytes : int, default 2**30
+            The most bytes of text, counted after unpacking; bounds time and memory.
+
+        Returns
+        -------
+        CostGraph
+            The same tables, nodes and factors under the same numbers, and the same resolution.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        FileFormatError
+            If it is damaged, or no graph that this release can read; names the place in the file.
+        """
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
@@ -338,6 +386,48 @@ class Solution:
             If there is no such point.
         """
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the solution, all plans and the problem to a file, to be read with `load`.
+
+        The file is JSON, compressed if the name ends in ``.gz``. It appears whole or not at all;
+        equal solutions give equal bytes, for any number of threads.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+
+    @staticmethod
+    def load(path: str | PathLike[str], *, max_bytes: int | None = None) -> Solution:
+        """Read a solution from a file that `save` wrote, compressed or not.
+
+        Every plan's cost is added up again from the problem in the file.
+
+        Parameters
+        ----------
+        path : path-like
+        max_bytes : int, default 2**30
+            The most bytes of text, counted after unpacking; bounds time and memory.
+
+        Returns
+        -------
+        Solution
+            The same, but for "peak_bytes" in `counters`, which is 0.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        FileFormatError
+            If it is damaged, or no solution that this release can read, or a plan does not cost
+            what the file says; names the place in the file.
+        """
+
     def __len__(self) -> int: ...
 
 @final
@@ -394,6 +484,224 @@ class Contraction:
         ProblemError
             If there is no such cell or alternative, or the lengths differ.
         """
+
+@final
+class IopddlProblem:
+    """An instance of the ASPLOS / EuroSys 2025 contest on intra-operator parallelism.
+
+    Every node takes one of its strategies, which has a cost and a usage of memory. An edge names
+    nodes and has a cost for each combination of their strategies. The usage of a node counts at
+    each point of time of its half-open interval. What is sought is the assignment of least cost
+    whose usage is within the limit at every point of time. Costs of 10**18 and above mean that
+    something is impossible.
+
+    Instances are read with `IopddlProblem.load`.
+
+    References
+    ----------
+    M. D. Moffitt and P. Fegade, "The ASPLOS 2025 / EuroSys 2025 Contest on Intra-Operator
+    Parallelism for Distributed Deep Learning", ASPLOS 2025, volume 3.
+
+    Examples
+    --------
+    >>> import json, tempfile, pathlib
+    >>> import tensoropt as to
+    >>> nodes = {"intervals": [[0, 9], [3, 5]], "costs": [[15], [10, 1]]}
+    >>> nodes["usages"] = [[30], [20, 40]]
+    >>> edges = {"nodes": [[0, 1]], "costs": [[7, 2]]}
+    >>> file = {"problem": {"name": "two", "usage_limit": 50, "nodes": nodes, "edges": edges}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "two.json"
+    ...     _ = path.write_text(json.dumps(file))
+    ...     problem = to.IopddlProblem.load(path)
+    >>> problem
+    <IopddlProblem: 'two', 2 nodes, 1 edges, usage limit 50>
+    >>> problem.evaluate([0, 1])
+    <IopddlEvaluation: cost 18, peak usage 70 at 3, over the limit>
+    >>> to.solve(problem.cost_graph()).costs.tolist()
+    [[18]]
+    """
+
+    @staticmethod
+    def load(path: str | PathLike[str], *, max_bytes: int | None = None) -> IopddlProblem:
+        """Read an instance from a file, compressed or not.
+
+        Parameters
+        ----------
+        path : path-like
+        max_bytes : int, default 2**30
+            The most bytes of text, counted after unpacking; bounds time and memory.
+
+        Returns
+        -------
+        IopddlProblem
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        FileFormatError
+            If it is no instance; names the place in the file.
+        """
+
+    @property
+    def name(self) -> str:
+        """The name of the instance."""
+
+    @property
+    def usage_limit(self) -> int | None:
+        """The most memory that may be used at any point of time, or None."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+
+    def costs(self, node: int) -> NDArray[np.uint64]:
+        """Return the cost of each strategy of a node, shape (strategies,).
+
+        Raises
+        ------
+        ProblemError
+            If there is no such node.
+        """
+
+    def usages(self, node: int) -> NDArray[np.uint64]:
+        """Return the usage of each strategy of a node, shape (strategies,).
+
+        Raises
+        ------
+        ProblemError
+            If there is no such node.
+        """
+
+    def interval(self, node: int) -> tuple[int, int]:
+        """Return when a node's usage counts: from the first point of time up to the second.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such node.
+        """
+
+    def scope(self, edge: int) -> tuple[int, ...]:
+        """Return the nodes that an edge names.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such edge.
+        """
+
+    def edge_costs(self, edge: int) -> NDArray[np.uint64]:
+        """Return the costs of an edge, one axis per node that it names.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such edge.
+        """
+
+    def evaluate(self, assignment: ArrayLike) -> IopddlEvaluation:
+        """Tell what an assignment costs, and its peak usage.
+
+        Parameters
+        ----------
+        assignment : int array of shape (nodes,)
+            The strategy of each node, such as a row of `Solution.assignments`.
+
+        Returns
+        -------
+        IopddlEvaluation
+
+        Raises
+        ------
+        ProblemError
+            If there is not one strategy per node, or a node has no such strategy.
+        """
+
+    def usage_profile(self, assignment: ArrayLike) -> list[tuple[int, int]]:
+        """Return the usage over time of an assignment.
+
+        Parameters
+        ----------
+        assignment : int array of shape (nodes,)
+            The strategy of each node.
+
+        Returns
+        -------
+        list of (int, int)
+            The points of time at which some node's usage begins or ends, ascending, and what is
+            used from there to the next one.
+
+        Raises
+        ------
+        ProblemError
+            If there is not one strategy per node, or a node has no such strategy.
+        """
+
+    def cost_graph(
+        self, nodes: ArrayLike | None = None, times: Sequence[int] | None = None
+    ) -> CostGraph:
+        """Return the problem, or a part of it, without the limit on usage.
+
+        With the limit as a cap on the usage at some points of time, the cost found is a lower bound
+        on that of the whole problem, and its plan is a solution if the usage happens to fit at all
+        times.
+
+        Parameters
+        ----------
+        nodes : int array of shape (n,), optional
+            The nodes of the part, each once, in the order that they will have; all by default.
+            Edges to other nodes are left out.
+        times : sequence of int, optional
+            Up to three points of time; each adds an objective, the usage then.
+
+        Returns
+        -------
+        CostGraph
+            The first objective is the cost; impossible entries are impossible.
+
+        Raises
+        ------
+        ProblemError
+            If a node is not there or named twice, there are too many times, or costs could add up
+            beyond 64 bits.
+        """
+
+@final
+class IopddlEvaluation:
+    """What an assignment costs by the rules of the contest."""
+
+    @property
+    def cost(self) -> int:
+        """The sum of the costs of all nodes and edges, impossible ones as they are in the file."""
+
+    @property
+    def impossible(self) -> str | None:
+        """The first node or edge whose cost means that the choice is impossible, or None.
+
+        Such as "node 3" or "edge 17"; nodes come before edges.
+        """
+
+    @property
+    def peak_usage(self) -> int:
+        """The largest usage at any point of time."""
+
+    @property
+    def peak_time(self) -> int | None:
+        """The first point of time with that usage; None if nothing is used at any time."""
+
+    @property
+    def within_limit(self) -> bool:
+        """Whether the peak is within the limit, if there is one."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the assignment is a solution: possible, and within the limit."""
 
 def solve(
     graph: CostGraph,

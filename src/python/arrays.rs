@@ -36,6 +36,16 @@ impl Units {
         Ok(Self { steps: Some(steps) })
     }
 
+    /// The units that a file says its costs are in.
+    pub(super) fn stored(steps: Option<Vec<Resolution>>) -> Self {
+        Self { steps }
+    }
+
+    /// The units as a file holds them.
+    pub(super) fn steps(&self) -> Option<&[Resolution]> {
+        self.steps.as_deref()
+    }
+
     /// The step sizes, if they were given.
     pub(super) fn resolution(&self) -> Option<Vec<f64>> {
         self.steps.as_ref().map(|steps| steps.iter().map(|step| step.step()).collect())

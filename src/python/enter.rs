@@ -1,10 +1,12 @@
-//! The one gate for calls that take long.
+//! The one gate for calls that take long: searches, and files.
 
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::options::count;
+use crate::exchange::{FileError, ReadOptions};
 use crate::{Progress, Result, Watch};
 
 /// Ticks between two calls of a progress callback; signals are looked at on every one.
@@ -33,6 +35,34 @@ pub(super) fn enter<T: Send>(
                     ControlFlow::Break(())
                 }
             }
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(result?),
+    }
+}
+
+/// Reads a file without the interpreter's lock; Ctrl-C is looked for every few megabytes.
+pub(super) fn reading<T: Send>(
+    py: Python<'_>,
+    max_bytes: Option<i64>,
+    read: impl FnOnce(ReadOptions<'_>) -> std::result::Result<T, FileError> + Send,
+) -> PyResult<T> {
+    let max_bytes = count("max_bytes", max_bytes)?;
+    let mut raised = None;
+    let result = py.detach(|| {
+        let mut watch = |_| match Python::attach(|py| py.check_signals()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let options = ReadOptions::default().with_watch(&mut watch);
+        read(match max_bytes {
+            Some(max_bytes) => options.with_max_bytes(max_bytes),
+            None => options,
         })
     });
     match raised {

@@ -1,5 +1,6 @@
 //! `CostGraph`: the problem, built from numpy arrays.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -7,7 +8,9 @@ use pyo3::types::PyTuple;
 
 use super::arrays::{Units, table, table_with_alternatives};
 use super::contraction::Contraction;
+use super::enter::reading;
 use super::errors::{at, problem};
+use crate::exchange::{load_problem, save_problem};
 use crate::ids::{FactorId, NodeId, TableId};
 use crate::{Aggregate, CostGraph as Graph};
 
@@ -330,6 +333,50 @@ impl CostGraph {
         PyTuple::new(py, self.graph.scope(factor).iter().map(|node| node.0))
     }
 
+    /// Write the graph to a file, to be read with `load`.
+    ///
+    /// The file is JSON, compressed if the name ends in ``.gz``. It appears whole or not at all;
+    /// equal graphs give equal bytes.
+    ///
+    /// Parameters
+    /// ----------
+    /// path : path-like
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     If the file cannot be written.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let (graph, units) = self.snapshot();
+        Ok(py.detach(|| save_problem(&path, &graph, units.steps()))?)
+    }
+
+    /// Read a graph from a file that `save` wrote, compressed or not.
+    ///
+    /// Parameters
+    /// ----------
+    /// path : path-like
+    /// max_bytes : int, default 2**30
+    ///     The most bytes of text, counted after unpacking; bounds time and memory.
+    ///
+    /// Returns
+    /// -------
+    /// CostGraph
+    ///     The same tables, nodes and factors under the same numbers, and the same resolution.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     If the file cannot be read.
+    /// FileFormatError
+    ///     If it is damaged, or no graph that this release can read; names the place in the file.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, max_bytes=None))]
+    fn load(py: Python<'_>, path: PathBuf, max_bytes: Option<i64>) -> PyResult<Self> {
+        let stored = reading(py, max_bytes, |options| load_problem(&path, options))?;
+        Ok(Self::of(stored.value, Units::stored(stored.resolution)))
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "<CostGraph: {} nodes, {} factors, {} tables, {} objectives>",
@@ -342,6 +389,11 @@ impl CostGraph {
 }
 
 impl CostGraph {
+    /// A graph that was made elsewhere.
+    pub(super) fn of(graph: Graph, units: Units) -> Self {
+        Self { graph: Arc::new(graph), units }
+    }
+
     /// The graph as it is now, whatever is added to it later.
     pub(super) fn snapshot(&self) -> (Arc<Graph>, Units) {
         (self.graph.clone(), self.units.clone())

@@ -9,6 +9,8 @@ mod contraction;
 mod enter;
 mod errors;
 mod graph;
+mod iopddl;
+mod iopddl_evaluation;
 mod options;
 mod solution;
 
@@ -20,6 +22,10 @@ mod _native {
     use super::contraction::{Contraction, contract};
     #[pymodule_export]
     use super::graph::CostGraph;
+    #[pymodule_export]
+    use super::iopddl::IopddlProblem;
+    #[pymodule_export]
+    use super::iopddl_evaluation::IopddlEvaluation;
     #[pymodule_export]
     use super::solution::{Solution, solve};
 }

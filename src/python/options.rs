@@ -105,7 +105,7 @@ fn cap_of(
     units.encode(objective, cap, place)
 }
 
-fn count(option: &str, value: Option<i64>) -> PyResult<Option<u64>> {
+pub(super) fn count(option: &str, value: Option<i64>) -> PyResult<Option<u64>> {
     let Some(value) = value else { return Ok(None) };
     let refused = |_| problem(format!("option {option}: expected at least 0, got {value}"));
     u64::try_from(value).map(Some).map_err(refused)

@@ -1,15 +1,18 @@
 //! `solve` and `Solution`: the frontier and the plans behind it as numpy arrays.
 
+use std::path::PathBuf;
+
 use numpy::PyReadonlyArray2;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
 use super::arrays::{ChoiceMatrix, ChoiceVector, Units, frozen_matrix, frozen_vector};
-use super::enter::enter;
+use super::enter::{enter, reading};
 use super::errors::problem;
 use super::graph::CostGraph;
 use super::options::{Arguments, PeakArgument, known};
+use crate::exchange::{load_solution, save_solution};
 use crate::{Choice, Plan, Quantity, UNCHOSEN};
 
 /// Find the Pareto frontier of a cost graph.
@@ -117,8 +120,7 @@ pub(super) fn solve(
         options.known = self::known(&known, &objectives, &units)?;
     }
     let solution = enter(py, progress, |watch| crate::solve_watched(&graph, &options, watch))?;
-    let resident = options.peak.map(|peak| peak.resident);
-    Ok(Solution { solution, units, resident, costs: PyOnceLock::new(), plans: PyOnceLock::new() })
+    Ok(Solution::of(solution, units))
 }
 
 /// The frontier that `solve` found. Points lie in lexicographic order of their costs.
@@ -292,6 +294,52 @@ impl Solution {
         Ok(dict)
     }
 
+    /// Write the solution, all plans and the problem to a file, to be read with `load`.
+    ///
+    /// The file is JSON, compressed if the name ends in ``.gz``. It appears whole or not at all;
+    /// equal solutions give equal bytes, for any number of threads.
+    ///
+    /// Parameters
+    /// ----------
+    /// path : path-like
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     If the file cannot be written.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        Ok(py.detach(|| save_solution(&path, &self.solution, self.units.steps()))?)
+    }
+
+    /// Read a solution from a file that `save` wrote, compressed or not.
+    ///
+    /// Every plan's cost is added up again from the problem in the file.
+    ///
+    /// Parameters
+    /// ----------
+    /// path : path-like
+    /// max_bytes : int, default 2**30
+    ///     The most bytes of text, counted after unpacking; bounds time and memory.
+    ///
+    /// Returns
+    /// -------
+    /// Solution
+    ///     The same, but for "peak_bytes" in `counters`, which is 0.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     If the file cannot be read.
+    /// FileFormatError
+    ///     If it is damaged, or no solution that this release can read, or a plan does not cost
+    ///     what the file says; names the place in the file.
+    #[staticmethod]
+    #[pyo3(signature = (path, *, max_bytes=None))]
+    fn load(py: Python<'_>, path: PathBuf, max_bytes: Option<i64>) -> PyResult<Self> {
+        let stored = reading(py, max_bytes, |options| load_solution(&path, options))?;
+        Ok(Self::of(stored.value, Units::stored(stored.resolution)))
+    }
+
     fn __len__(&self) -> usize {
         self.solution.len()
     }
@@ -307,6 +355,11 @@ impl Solution {
 }
 
 impl Solution {
+    fn of(solution: crate::Solution, units: Units) -> Self {
+        let resident = solution.peak_parts().map(|peak| peak.resident);
+        Self { solution, units, resident, costs: PyOnceLock::new(), plans: PyOnceLock::new() }
+    }
+
     fn plans(&self, py: Python<'_>) -> PyResult<&Choices> {
         self.plans.get_or_try_init(py, || {
             let plans = py.detach(|| self.solution.plans())?;

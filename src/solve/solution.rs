@@ -132,6 +132,12 @@ impl Solution {
         Some(cost[peak.resident] + cost[peak.transient])
     }
 
+    /// The two objectives that are one for the user, if the options named them.
+    #[must_use]
+    pub fn peak_parts(&self) -> Option<Peak> {
+        self.peak
+    }
+
     /// For an infeasible problem with caps: what each capped quantity could reach.
     #[must_use]
     pub fn least(&self) -> &[Least] {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,27 @@ def integers(graph: CostGraph, costs: Costs) -> int:
     """Add an array as integers with a mask; masked entries hold rubbish."""
     impossible = np.isinf(costs).any(axis=-1)
     return graph.add_table(np.where(np.isinf(costs), -1, costs).astype(np.int64), impossible)
+
+
+@given(problems(), st.floats(0.0, 0.5), st.sampled_from(["", ".gz"]))
+def test_files_hold_problems_and_solutions(problem: Any, epsilon: float, suffix: str) -> None:
+    nodes, edges, aggregate = problem
+    graph = CostGraph.from_arrays(nodes, edges, aggregate)
+    solution = solve(graph, epsilon=epsilon)
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = (Path(folder) / f"{name}.json{suffix}" for name in ("one", "two"))
+        graph.save(one)
+        back = CostGraph.load(one)
+        back.save(two)
+        assert one.read_bytes() == two.read_bytes()
+        solution.save(one)
+        read = Solution.load(one)
+        solve(back, epsilon=epsilon, threads=2).save(two)
+        assert one.read_bytes() == two.read_bytes()
+    assert (read.status, read.factor) == (solution.status, solution.factor)
+    assert read.costs.tolist() == solution.costs.tolist()
+    assert read.assignments.tolist() == solution.assignments.tolist()
+    check_plans(read, nodes, edges, aggregate)
 
 
 @given(problems(), st.sampled_from([1e-9, 0.25, 512.0]))
