@@ -278,8 +278,9 @@ class StrategyBuilder:
         )
 
     def _split_words(self, assignment: Assignment, roles: Sequence[str]) -> list[str]:
-        """Weights that are split though their axis is used for something else: few operators with
-        little work may hold most of them.
+        """Say if weights are split along axes that serve something else.
+
+        Few operators with little work may hold most of them.
         """
         whole = [axis for axis, role in enumerate(roles) if role in ("data", "sequence")]
         tensors = self.tables.graph.tensors
