@@ -15,6 +15,8 @@
 //! marginals (Dechter's "mini-bucket" literature calls them min-marginals) in place of the
 //! branch-and-bound of its second phase.
 
+use std::ops::Range;
+
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -120,13 +122,13 @@ impl<C: CostVector> Bounds<C> {
             return f64::INFINITY;
         }
         let mut factor: f64 = 1.0;
-        let mut open: Vec<(Corner, f64)> = Vec::new();
+        let mut open: Vec<(Corner, usize, f64)> = Vec::new();
         for corner in corners(points, self.caps) {
-            let (_, known) = self.sharpest(corner);
+            let (sharpest, known) = self.sharpest(corner);
             if known <= enough {
                 factor = factor.max(known);
             } else {
-                open.push((corner, known));
+                open.push((corner, sharpest, known));
             }
         }
         if open.is_empty() {
@@ -134,12 +136,13 @@ impl<C: CostVector> Bounds<C> {
         }
         let tables = self.tables(trace);
         open.par_iter()
-            .map(|&(corner, known)| {
+            .map(|&(corner, sharpest, known)| {
+                let near = self.near(corner, sharpest);
                 tables.iter().fold(known, |best, table| {
                     if best <= enough {
                         return best;
                     }
-                    best.min(self.worst_cell(corner, table, best))
+                    best.min(near.worst_cell(table, best))
                 })
             })
             .reduce(|| factor, f64::max)
@@ -166,13 +169,10 @@ impl<C: CostVector> Bounds<C> {
             .collect()
     }
 
-    /// The largest factor below which some cell of a table leaves a corner; `best` or more if it is
-    /// no less than that. Only weights about as steep as the sharpest one are tried.
-    fn worst_cell(&self, corner: Corner, table: &[Vec<f64>], best: f64) -> f64 {
-        let (sharpest, _) = self.sharpest(corner);
-        let near = sharpest.saturating_sub(NEAR)..(sharpest + NEAR + 1).min(self.bounds.len());
-        // The part of a sum that grows with the factor, inverted, and the part that does not.
-        let parts: Vec<(f64, f64)> = self.bounds[near.clone()]
+    /// The weights about as steep as the sharpest one of a corner, and what they make of it.
+    fn near(&self, corner: Corner, sharpest: usize) -> Near {
+        let range = sharpest.saturating_sub(NEAR)..(sharpest + NEAR + 1).min(self.bounds.len());
+        let parts = self.bounds[range.clone()]
             .iter()
             .map(|(weights, _)| {
                 let part = |i: usize| weights[i] as f64 * corner.value[i] as f64;
@@ -181,18 +181,7 @@ impl<C: CostVector> Bounds<C> {
                 (1.0 / sum(false), sum(true))
             })
             .collect();
-        let mut worst: f64 = 1.0;
-        for row in table {
-            let rest = row[near.clone()].iter().zip(&parts).map(|(sum, (inverse, fixed))| {
-                // Rounded down by more than the conversions err.
-                (sum * (1.0 - ROUNDING) - fixed * (1.0 + ROUNDING)) * inverse
-            });
-            worst = worst.max((1.0 + ROUNDING) / rest.fold(0.0, f64::max));
-            if worst >= best {
-                break;
-            }
-        }
-        worst
+        Near { range, parts }
     }
 
     /// The weight that rules out most below a corner, and the factor beyond which it does.
@@ -324,4 +313,31 @@ fn in_range(mut weights: Weights, largest: [u64; 2]) -> Weights {
         }
     }
     weights
+}
+/// The weights that are tried for a corner.
+struct Near {
+    range: Range<usize>,
+    /// For each of them, the part of a sum that grows with the factor, inverted, and the part that
+    /// does not.
+    parts: Vec<(f64, f64)>,
+}
+
+impl Near {
+    /// The largest factor below which some cell of a table leaves the corner; `best` or more if it
+    /// is no less than that.
+    fn worst_cell(&self, table: &[Vec<f64>], best: f64) -> f64 {
+        let mut worst: f64 = 1.0;
+        for row in table {
+            let rest =
+                row[self.range.clone()].iter().zip(&self.parts).map(|(sum, (inverse, fixed))| {
+                    // Rounded down by more than the conversions err.
+                    (sum * (1.0 - ROUNDING) - fixed * (1.0 + ROUNDING)) * inverse
+                });
+            worst = worst.max((1.0 + ROUNDING) / rest.fold(0.0, f64::max));
+            if worst >= best {
+                break;
+            }
+        }
+        worst
+    }
 }
