@@ -165,7 +165,8 @@ class _Inputs:
         dims: dict[str, int],
         title: str,
     ) -> None:
-        _require_positive(batch_size=batch_size, sequence_length=sequence_length, **dims)
+        _require_positive({"batch_size": batch_size, "sequence_length": sequence_length})
+        _require_positive(dims)
         held = {i.name for i in graph.initializer}
         self._inputs = [i for i in graph.input if i.name not in held]
         self._title = title
@@ -266,7 +267,7 @@ class _Inputs:
         return found
 
 
-def _require_positive(**sizes: int | None) -> None:
+def _require_positive(sizes: Mapping[str, int | None]) -> None:
     for name, size in sizes.items():
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ImportModelError(f"{name} is {size!r}, expected a positive integer")

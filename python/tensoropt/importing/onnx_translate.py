@@ -127,6 +127,7 @@ class Translator(Emitter):
         self.rebatch = rebatch
         self.values: dict[str, Value] = {}
         self._infos: dict[str, Any] = {}
+        self._guessed: list[str] = []
 
     # -- the walk -----------------------------------------------------------------------------
 
@@ -339,9 +340,15 @@ class Translator(Emitter):
             raise self.unproven(node)
         line = next((text for text in cause.splitlines() if text.strip()), "")
         shapes = ", ".join(str(v.shape) for v in node.inputs if v is not None)
+        advice = "check the sizes given for symbolic dims"
+        if self._guessed:
+            advice = (
+                f"the shapes that {', '.join(self._guessed)} makes are not known and were guessed: "
+                f"export the model without what is not known, or {advice}"
+            )
         raise ImportModelError(
             f"operator '{node.name}' ({node.op}) does not fit operands of shape {shapes}: "
-            f"{line.strip()}; check the sizes given for symbolic dims"
+            f"{line.strip()}; {advice}"
         )
 
     def _fold(self, node: Node, proto: Any) -> bool:
@@ -386,13 +393,23 @@ class Translator(Emitter):
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                results = ReferenceEvaluator(proto, opsets=self.opsets).run(None, feeds)
+                results = ReferenceEvaluator(self._alone(proto)).run(None, feeds)
         except Exception:
             # The reference implementation covers what shape arithmetic needs; whatever else it
             # refuses stays a constant of unknown content.
             return unknown
         kept = [np.asarray(r) for r in results]
         return [r if r.size <= MOST_ELEMENTS else None for r in kept]
+
+    def _alone(self, proto: Any) -> Any:
+        """A model of one node: of a bare node, the reference takes the newest definition."""
+        import onnx
+
+        operands = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(proto.input) if name]
+        results = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+        graph = onnx.helper.make_graph([proto], "node", operands, results)
+        opsets = [onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+        return onnx.helper.make_model(graph, opset_imports=opsets)
 
     def _constant(self, proto: Any) -> Any:
         from onnx import helper, numpy_helper
@@ -419,6 +436,8 @@ class Translator(Emitter):
                 shape = node.shape(len(shapes))
             shapes.append(shape)
         guess = ", its result is taken to have the shape of its first input" if guessed else ""
+        if guessed and node.op not in self._guessed:
+            self._guessed.append(node.op)
         self.note(f"operator type {node.op} is not known and is replicated{guess}")
         inputs = [self.use(v) for v in node.inputs if v is not None]
         dtypes = [dtype_name(e) for e in node.elems]

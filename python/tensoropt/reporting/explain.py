@@ -47,7 +47,7 @@ def explain(strategy: Strategy, graph: Graph | None = None, rows: int = 40) -> s
 
 def _head(s: Strategy) -> str:
     axes = ", ".join(f"{axis.name} of {axis.size}" for axis in s.mesh.axes)
-    if len(s.mesh.axes) > 1:
+    if len({axis.level for axis in s.mesh.axes}) > 1:
         axes += " (the last has the fastest link)"
     lines = [
         f"{s.model} on {s.cluster}: {summary(s)}",

@@ -25,7 +25,7 @@ from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
 from tensoropt.strategy import Strategy
 
 from .answers import Answers, Known, solve_mesh
-from .remarks import division_remarks, mesh_remark
+from .remarks import division_remarks, mesh_remark, rule_remarks
 from .settings import Settings
 from .skyline import skyline, thinned
 from .strategies import StrategyBuilder
@@ -170,6 +170,7 @@ class _Search:
         self.notes += division_remarks(
             pieces[0].decisions, self.graph.batch_size, self.settings.meshes
         )
+        self.notes += rule_remarks(pieces[0].decisions)
         jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
         found: list[_Found] = []
         known = Known(self._within())

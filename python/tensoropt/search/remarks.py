@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from tensoropt.cluster import Mesh
 from tensoropt.sharding.decisions import Decisions
 
-__all__ = ["division_remarks", "mesh_remark"]
+__all__ = ["division_remarks", "mesh_remark", "rule_remarks"]
 
 DIM_WORDS = {("attention", "hk"): "heads", ("attention", "s"): "positions"}
 """What dims of some kinds of operators are called."""
@@ -77,6 +77,16 @@ def mesh_remark(searched: Sequence[Mesh], possible: Sequence[Mesh]) -> tuple[str
         f"of {len(possible)} meshes {len(searched)} were searched; "
         f"max_axes={axes} adds those of more axes ({names}) and takes longer",
     )
+
+
+def rule_remarks(decisions: Decisions) -> tuple[str, ...]:
+    """What the rules of operators assume, each assumption once.
+
+    Parameters
+    ----------
+    decisions : Decisions
+    """
+    return tuple(dict.fromkeys(rule.note for rule in decisions.rules.values() if rule.note))
 
 
 def _ways(meshes: Iterable[Mesh]) -> list[int]:

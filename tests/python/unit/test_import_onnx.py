@@ -96,6 +96,16 @@ def test_nameless_dims_are_called_by_input_and_position():
     assert import_onnx(nameless, batch_size=5).batch_size == 5
 
 
+@pytest.mark.parametrize("dim", ["batch_size", "sequence_length", "self"])
+def test_a_dim_may_have_any_name(dim):
+    """Files call their dims as our options are called."""
+    node = helper.make_node("Relu", ["x"], ["y"], name="act")
+    single = model([node], [("x", FLOAT, (4, dim))], ["y"], [])
+    assert import_onnx(single, dims={dim: 6}).tensors["x"].shape == (4, 6)
+    with pytest.raises(ImportModelError, match=f"{dim} is 0, expected a positive integer"):
+        import_onnx(single, dims={dim: 0})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -273,6 +283,26 @@ def test_shape_arithmetic_leaves_no_trace():
     assert graph.tensors[graph.operators[0].outputs[0]].shape == (3, 2, 4)
 
 
+def test_shape_arithmetic_follows_the_version_of_the_file():
+    """Until version 12 the axes of Unsqueeze, and until 10 the limits of Clip, are attributes."""
+    number = numpy_helper.from_array
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["rows"], axis=0),
+        helper.make_node("Unsqueeze", ["rows"], ["first"], axes=[0]),
+        helper.make_node("Cast", ["first"], ["number"], to=FLOAT),
+        helper.make_node("Clip", ["number"], ["clipped"], min=0.0, max=4.0),
+        helper.make_node("Cast", ["clipped"], ["limited"], to=INT),
+        helper.make_node("Concat", ["limited", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["wide"], name="reshape"),
+        helper.make_node("MatMul", ["wide", "w"], ["y"], name="head"),
+    ]
+    constants = [number(np.array(0), "zero"), number(np.array([-1]), "rest"), weight("w", 16, 3)]
+    graph = import_onnx(model(nodes, [("x", FLOAT, (8, 8))], ["y"], constants, opset=10))
+    assert families(graph) == ["view", "linear", "reduce"]
+    assert graph.tensors[graph.operators[0].outputs[0]].shape == (4, 16)
+
+
 def test_batch_norm_and_dropout_are_read_as_in_training():
     nodes = [
         helper.make_node("BatchNormalization", ["x", "g", "b", "m", "v"], ["n"]),
@@ -296,6 +326,16 @@ def test_what_is_unknown_is_opaque_and_noted():
     assert only(graph).family == "opaque"
     assert only(graph).attributes["op"] == "Mystery"
     assert any("Mystery" in n and "shape of its first input" in n for n in graph.notes)
+
+
+def test_a_guessed_shape_is_named_where_it_does_not_fit():
+    nodes = [
+        helper.make_node("Strange", ["x"], ["s"], domain="com.example"),
+        helper.make_node("Transpose", ["s"], ["y"], name="turn", perm=[0, 2, 1]),
+    ]
+    broken = model(nodes, [("x", FLOAT, (4, 6))], ["y"])
+    with pytest.raises(ImportModelError, match="'turn'.*Strange makes are not known and were"):
+        import_onnx(broken)
 
 
 def test_shapes_that_depend_on_data_are_refused():

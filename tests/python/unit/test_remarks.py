@@ -6,7 +6,7 @@ import pytest
 
 import tensoropt as to
 from tensoropt.cluster import Cluster
-from tensoropt.search.remarks import division_remarks, mesh_remark
+from tensoropt.search.remarks import division_remarks, mesh_remark, rule_remarks
 from tensoropt.sharding.decisions import decisions
 
 
@@ -48,3 +48,14 @@ def test_remarks_reach_the_frontier() -> None:
 def test_nothing_is_said_of_meshes_if_all_were_searched() -> None:
     meshes = Cluster.parse("8xL4").meshes()
     assert mesh_remark(meshes, meshes) == ()
+
+
+def test_what_rules_assume_is_said_once_and_reaches_the_reports() -> None:
+    graph = to.examples.transformer(
+        layers=2, hidden=32, heads=4, vocabulary=32, sequence_length=8, batch_size=4
+    )
+    [causal] = rule_remarks(decisions(graph))
+    assert "sharded over queries" in causal
+    frontier = to.search(graph, Cluster.parse("2xA100-SXM-80GB"), micro_batches=1)
+    assert frontier.notes.count(causal) == 1
+    assert causal in frontier[0].explain()

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+import tensoropt as to
 from strategy_factory import CLUSTER, CURVE, frontier, points, strategy
 from tensoropt import examples
 from tensoropt.errors import ProblemError
@@ -257,6 +258,14 @@ def test_one_device() -> None:
 
 
 # ---------------------------------------------------------------------------- explanations
+
+
+def test_links_are_compared_where_axes_have_different_ones() -> None:
+    one, two = to.Cluster.parse("8xA100-SXM-80GB"), to.Cluster.parse("2x8xA100-SXM-80GB")
+    alike, different = one.meshes(2)[-1], two.meshes(2)[-1]
+    assert len(alike.axes) == len(different.axes) == 2
+    assert "fastest link" not in strategy(mesh=alike).explain()
+    assert "(the last has the fastest link)" in strategy(mesh=different).explain()
 
 
 def test_explanation_says_everything() -> None:
