@@ -97,11 +97,10 @@ def operator_terms(
     needs_backward = any(t.requires_grad for t in graph.results(operator))
     if rule.alias:
         inputs, outputs, gradients = zeros, zeros, zeros
-    forward = model.kernel_time(rule.compute, rule.flops / configs.divisor, inputs + outputs)
+    forward = _kernels(model, configs, rule.flops, inputs + outputs)
     backward: FloatArray = zeros
     if needs_backward:
-        traffic = outputs + inputs + gradients
-        backward = model.kernel_time(rule.compute, rule.backward_flops / configs.divisor, traffic)
+        backward = _kernels(model, configs, rule.backward_flops, outputs + inputs + gradients)
     inside = {"forward": zeros.copy(), "backward": zeros.copy()}
     for kind, axis, nbytes, phase, use in inner_collectives(model, configs):
         if phase == "backward" and not needs_backward:
@@ -119,6 +118,21 @@ def operator_terms(
         kept,
         buffers,
     )
+
+
+def _kernels(
+    model: CostModel, configs: Configurations, flops: float, nbytes: FloatArray
+) -> FloatArray:
+    """Seconds of one pass of an operator: at once what can be, then step after step."""
+    rule = configs.rule
+    if rule.serial is None:
+        return model.kernel_time(rule.compute, flops / configs.divisor, nbytes)
+    steps = rule.serial.steps
+    at_once = (flops - rule.serial.flops) / configs.divisor
+    each = rule.serial.flops / steps / configs.divisor
+    weights = rule.serial.elements * float(model.dtype_bytes("activation"))
+    step = model.kernel_time(rule.compute, each, np.full(each.shape, weights))
+    return model.kernel_time(rule.compute, at_once, nbytes) + steps * step
 
 
 def inner_collectives(

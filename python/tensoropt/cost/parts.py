@@ -176,7 +176,7 @@ class Parts:
         backward_s = 0.0
         if trained:
             traffic = working + (0.0 if rule.alias else gradient_bytes)
-            backward_s = self._kernel(rule.compute, rule.backward_flops / split, traffic)
+            backward_s = self._kernels(rule, rule.backward_flops, split, traffic)
         inside = self._inside(rule, labels, local)
         forward_moves = inside["forward"]
         if self.graph.loss in operator.outputs:
@@ -187,7 +187,7 @@ class Parts:
                 if digit == STATE_PR
             ]
         return OperatorPart(
-            self._kernel(rule.compute, rule.flops / split, working),
+            self._kernels(rule, rule.flops, split, working),
             backward_s,
             tuple(forward_moves),
             tuple(inside["backward"]) if trained else (),
@@ -497,6 +497,16 @@ class Parts:
             found = self.model.collective_time(kind, axis, np.array([nbytes], np.float64))
             seconds = self._seconds[key] = float(found[0])
         return Move(kind, axis, nbytes, seconds, local_bytes)
+
+    def _kernels(self, rule: Rule, flops: float, split: int, nbytes: float) -> float:
+        """Seconds of a pass of an operator, of which some work may be done step after step."""
+        serial = rule.serial
+        if serial is None:
+            return self._kernel(rule.compute, flops / split, nbytes)
+        weights = float(serial.elements * self.model.dtype_bytes("activation"))
+        step = self._kernel(rule.compute, serial.flops / serial.steps / split, weights)
+        at_once = self._kernel(rule.compute, (flops - serial.flops) / split, nbytes)
+        return at_once + serial.steps * step
 
     def _kernel(self, kind: str, flops: float, nbytes: float) -> float:
         return float(self.model.kernel_time(kind, np.array([flops]), np.array([nbytes]))[0])

@@ -245,6 +245,12 @@ class SchemeBuilder:
         plain = tuple(a for a in axes.data if a not in option.experts)
         ways = math.prod(mesh.shape[a] for a in axes.data)
         if axes.data:
+            if self.graph.batch_size % ways:
+                # With what is left replicated it would not be what its name says.
+                raise ShardingError(
+                    f"the batch of a micro-batch of {self.graph.batch_size} does not split "
+                    f"{ways} ways"
+                )
             data = self._group("data", ways)
             self._require(data, "batch of a micro-batch", self.graph.batch_size, ways)
             groups.append((plain, data))

@@ -68,9 +68,12 @@ def mesh_remark(searched: Sequence[Mesh], possible: Sequence[Mesh]) -> tuple[str
     ----------
     searched, possible : sequence of Mesh
     """
-    left_out = [str(mesh) for mesh in possible if mesh not in searched]
-    if not left_out:
+    most = max(len(mesh.shape) for mesh in searched)
+    missing = [mesh for mesh in possible if mesh not in searched]
+    # Whoever named the meshes knows what is not among them.
+    if not missing or any(len(mesh.shape) <= most for mesh in missing):
         return ()
+    left_out = [str(mesh) for mesh in missing]
     axes = max(len(mesh.shape) for mesh in possible)
     names = ", ".join(left_out[:4]) + (", ..." if len(left_out) > 4 else "")
     return (

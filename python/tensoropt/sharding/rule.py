@@ -93,6 +93,26 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Serial:
+    """A part of an operator's work that is done in steps, each of which waits for the one before.
+
+    Parameters
+    ----------
+    steps : int
+        How many, in one pass; the backward pass has as many.
+    flops : float
+        Of all steps of one pass, whole operator; a part of ``Rule.flops`` and
+        ``Rule.backward_flops``.
+    elements : int
+        That every step reads anew: the weights of its layer.
+    """
+
+    steps: int
+    flops: float
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """How one operator, with its shapes, may be sharded and what that costs in numbers.
 
@@ -126,6 +146,8 @@ class Rule:
         model); may be empty.
     bias : int or None
         The operand that is added on one rank only when a reduction dim is sharded.
+    serial : Serial or None
+        What of the work cannot be done at once.
     note : str
         What the rule assumes, for reports; empty if nothing.
     """
@@ -144,6 +166,7 @@ class Rule:
     alias: bool = False
     alignment: tuple[str, ...] = ()
     bias: int | None = None
+    serial: Serial | None = None
     note: str = ""
 
     def dim(self, name: str) -> NamedDim:

@@ -48,6 +48,9 @@ def test_remarks_reach_the_frontier() -> None:
 def test_nothing_is_said_of_meshes_if_all_were_searched() -> None:
     meshes = Cluster.parse("8xL4").meshes()
     assert mesh_remark(meshes, meshes) == ()
+    assert mesh_remark(meshes[:2], meshes) != ()
+    # The user's own choice.
+    assert mesh_remark(meshes[1:], meshes) == ()
 
 
 def test_what_rules_assume_is_said_once_and_reaches_the_reports() -> None:

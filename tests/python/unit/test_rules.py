@@ -542,3 +542,16 @@ def test_rules_work_on_built_graphs() -> None:
     loss = builder.op("reduce", (z,), (), op="mean", dims=[0, 1], keepdim=False)
     graph = builder.build(loss, 8)
     assert [len(rule_for(graph, o).dims) for o in graph.operators] == [3, 2, 2]
+
+
+def test_steps_of_a_recurrent_layer_wait_for_each_other() -> None:
+    graph = named("lstm", batch_size=64, sequence_length=32)
+    [first, *_] = [o for o in graph.operators if o.family == "lstm"]
+    rule = rule_for(graph, first)
+    hidden = int(first.attributes["hidden"])
+    assert rule.serial is not None
+    assert rule.serial.steps == 32
+    assert rule.serial.elements == 4 * hidden * hidden
+    # Half of the work is that of the hidden state where the operand is as wide.
+    assert rule.serial.flops == 2.0 * 64 * 32 * 4 * hidden * hidden
+    assert rule.serial.flops < rule.flops

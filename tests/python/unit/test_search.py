@@ -109,3 +109,14 @@ def test_thinning_covers_everything_within_its_tolerance() -> None:
     assert len(kept) < 400
     assert covered_within(time, memory, time[kept], memory[kept]) <= 1.01
     assert thinned(time, memory, 0.0).tolist() == list(range(500))
+
+
+def test_more_micro_batches_of_a_recurrent_model_take_longer() -> None:
+    """Each has as many steps that wait for each other, and each step reads the weights."""
+    graph = to.examples.named("lstm", batch_size=64, sequence_length=32)
+    cluster = to.Cluster.parse("1xA100-SXM-80GB")
+    few, many = (
+        to.search(graph, cluster, micro_batches=m, recompute="none").fastest().costs.compute_s
+        for m in (1, 8)
+    )
+    assert many > 2 * few

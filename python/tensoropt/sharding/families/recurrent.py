@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.sharding.families._call import Call, Dims, Labels, finish
-from tensoropt.sharding.rule import Rule
+from tensoropt.sharding.rule import Rule, Serial
 
 __all__ = ["lstm"]
 
@@ -12,6 +12,10 @@ _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 def lstm(call: Call) -> Rule:
     """Shard the batch; every step reads the whole hidden state, which is fixed.
+
+    Products with the operand are done for all steps at once, those with the hidden state step by
+    step, each reading the layer's recurrent weights anew (as cuDNN's standard algorithm does:
+    Appleyard, Kocisky, Blunsom, arXiv 1604.01946).
 
     Kept: operand and result, and what a fused kernel reserves for every step, layer and direction:
     the gates, the new state and (LSTM: the new cell; GRU: the candidate's recurrent part) one more
@@ -52,6 +56,8 @@ def lstm(call: Call) -> Rule:
     weights = any(call.needs_grad(p) for p in range(1, len(call.operands)))
     # Gradients of states always flow back; that of the lowest layer's operand only if asked for.
     backward = work * weights + work - (0.0 if call.needs_grad(0) else lowest)
+    steps = s * layers * directions
+    serial = Serial(steps, steps * 2.0 * b * gates * hidden * hidden, gates * hidden * hidden)
     reserved = s * layers * directions * hidden * (gates + 2 if cell != "rnn" else 2)
     return finish(
         call,
@@ -61,6 +67,7 @@ def lstm(call: Call) -> Rule:
         compute="matmul",
         flops=work,
         backward_flops=backward * trained,
+        serial=serial,
         saved_inputs=call.kept(0) if trained else (),
         saved_outputs=(0,) if trained else (),
         saved_extra=(dims.extent((b, reserved), (batch, None)),) if trained else (),
