@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from .checks import of_type
 from .cluster import Cluster, Device, Mesh, MeshAxis
 from .cost.assignment import EVERY_OPERAND
 from .errors import ClusterError, FileFormatError
-from .reporting.files import Reader, read_document, write_document
+from .reporting.files import Reader, damage_named, read_document, write_document
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -263,6 +264,7 @@ class Strategy:
         """Say how another strategy differs from this one, in costs and in what it does."""
         from .reporting.diff import diff
 
+        of_type("other", other, Strategy, "a Strategy")
         return diff(self, other)
 
     def to_dict(self) -> dict[str, Any]:
@@ -352,7 +354,8 @@ class Strategy:
             If it is no strategy, or is damaged: the message says what is wrong where.
         """
         reader = read_document(path, FORMAT, VERSION)
-        return cls.from_dict(reader.value, reader.where)
+        with damage_named(reader.where):
+            return cls.from_dict(reader.value, reader.where)
 
 
 def memory_of(where: Cluster | Device | float) -> float:

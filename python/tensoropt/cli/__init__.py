@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return DONE
+    if sys.stdout is None:  # closed before we began: nobody wants to read
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = _run(options.command, options)
         sys.stdout.flush()

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
+from tensoropt.checks import MOST_THREADS
+
 __all__ = ["build_parser"]
 
 Value = TypeVar("Value")
 
 LARGEST = 2**31 - 1
 """Sizes and counts beyond this are slips of the pen, and overflow where sizes are multiplied."""
-
-MOST_THREADS = 1024
 
 
 class Parser(argparse.ArgumentParser):
@@ -230,9 +230,9 @@ def _rows(parser: Parser) -> None:
     parser.add_argument(
         "--points",
         type=_rows_count,
-        default=20,
+        default=None,
         metavar="N",
-        help="most points printed; 0 prints all (default: 20)",
+        help="most points printed; 0 prints all (default: 20, with --json all)",
     )
 
 

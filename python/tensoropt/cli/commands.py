@@ -345,13 +345,14 @@ def _draw(frontier: Frontier, path: str | None, *, required: bool) -> bool:
     return True
 
 
-def _rows(points: int, count: int) -> int:
-    return points or count
+def _rows(points: int | None, count: int, otherwise: int) -> int:
+    """How many points to show: as many as asked for, where 0 means all, or the default."""
+    return (otherwise if points is None else points) or count
 
 
-def _print_frontier(frontier: Frontier, points: int) -> None:
+def _print_frontier(frontier: Frontier, points: int | None) -> None:
     print(_heading(frontier))
-    print(frontier.table(_rows(points, len(frontier))))
+    print(frontier.table(_rows(points, len(frontier), 20)))
     print()
     print(_closing(frontier))
 
@@ -453,10 +454,10 @@ def _print_json(document: Any) -> None:
     print(to_json(document))
 
 
-def _frontier_record(frontier: Frontier, points: int) -> dict[str, Any]:
+def _frontier_record(frontier: Frontier, points: int | None) -> dict[str, Any]:
     from tensoropt.reporting.frontier_table import record, spread
 
-    shown = spread(frontier, _rows(points, len(frontier)))
+    shown = spread(frontier, _rows(points, len(frontier), 0))
     return {
         "model": frontier.model,
         "cluster": frontier.cluster.name,

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from tensoropt.cluster import Cluster
 from tensoropt.errors import ClusterError, FileFormatError, ProblemError
-from tensoropt.reporting.files import Reader, read_document, write_document
+from tensoropt.reporting.files import Reader, damage_named, read_document, write_document
 from tensoropt.strategy import (
     COLLECTIVES,
     PHASES,
@@ -227,6 +227,11 @@ def _changes(base: Row, row: Row) -> list[tuple[int, int]]:
 def load(path: str | PathLike[str]) -> Frontier:
     """Read a frontier; see :meth:`Frontier.load`."""
     reader = read_document(path, FORMAT, VERSION)
+    with damage_named(reader.where):
+        return _frontier(reader)
+
+
+def _frontier(reader: Reader) -> Frontier:
     graph = reader.object("graph")
     try:
         cluster = Cluster.from_dict(reader.mapping("cluster"))
@@ -302,6 +307,7 @@ class _Decoder:
         self._check_choices(where)
 
     def __call__(self, index: int) -> Strategy:
+        """Build a strategy."""
         mesh = self.meshes[self.mesh[index]]
         description, scheme = self.texts[index]
         parameters = {n: self.placements[v] for n, v in self._chosen(index, "parameters")}

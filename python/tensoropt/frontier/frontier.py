@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.checks import number
 from tensoropt.cluster import Cluster
 from tensoropt.errors import InfeasibleError, MissingExtraError, ProblemError
 from tensoropt.reporting.units import (
@@ -187,6 +188,8 @@ class Frontier(Sequence[Strategy]):
     def __getitem__(self, index: int | slice) -> Strategy | tuple[Strategy, ...]:
         if isinstance(index, slice):
             return tuple(self.points[i] for i in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no point {index}: the frontier has {len(self)} points")
         return self.points[index]
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -223,9 +226,8 @@ class Frontier(Sequence[Strategy]):
 
     def fastest_index(self, memory_bytes: float | None = None) -> int:
         """Return the position of :meth:`fastest`."""
-        cap = float(self.cluster.device.memory_bytes if memory_bytes is None else memory_bytes)
-        if not cap > 0:
-            raise ProblemError(f"memory_bytes is {memory_bytes!r}, expected more than zero")
+        whole = self.cluster.device.memory_bytes
+        cap = number("memory_bytes", whole if memory_bytes is None else memory_bytes)
         index = _first_within(self.costs.device_bytes, cap)
         if index is None:
             of_device = f" of one {self.cluster.device.name}" if memory_bytes is None else ""
@@ -253,9 +255,7 @@ class Frontier(Sequence[Strategy]):
 
     def leanest_index(self, time_s: float | None = None) -> int:
         """Return the position of :meth:`leanest`."""
-        cap = math.inf if time_s is None else float(time_s)
-        if not cap > 0:
-            raise ProblemError(f"time_s is {time_s!r}, expected more than zero")
+        cap = math.inf if time_s is None else number("time_s", time_s)
         count = int(np.searchsorted(self.costs.time_s, cap, side="right"))
         if count == 0:
             least = float(self.costs.time_s[0])
@@ -320,7 +320,7 @@ class Frontier(Sequence[Strategy]):
         try:
             import pandas
         except ImportError:
-            raise MissingExtraError("pandas", "dev") from None
+            raise MissingExtraError("pandas", "pandas") from None
         from tensoropt.reporting.frontier_table import record
 
         rows = [record(self, s, i) for i, s in enumerate(self)]

@@ -10,16 +10,17 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tensoropt.errors import FileFormatError
+from tensoropt.errors import FileFormatError, TensorOptError
 
-__all__ = ["Reader", "peek_format", "read_document", "to_json", "write_document"]
+__all__ = ["Reader", "damage_named", "peek_format", "read_document", "to_json", "write_document"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -131,6 +132,30 @@ def read_document(path: str | PathLike[str], kind: str, version: int) -> Reader:
             f"{version}: use a newer release of tensoropt"
         )
     return reader
+
+
+@contextmanager
+def damage_named(where: str) -> Iterator[None]:
+    """Turn whatever values that no check foresaw lead to into a complaint about the file.
+
+    Parameters
+    ----------
+    where : str
+        The file.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    try:
+        yield
+    except TensorOptError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{where}: a value is out of range or of the wrong kind ({error}): the file was "
+            "changed or damaged; save it again"
+        ) from error
 
 
 class Reader:

@@ -15,7 +15,7 @@ from tensoropt.cost.calibration import MemoryCalibration
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.precision import Optimizer, Precision
 from tensoropt.cost.tables import Tables
-from tensoropt.errors import GraphError, InfeasibleError
+from tensoropt.errors import GraphError, InfeasibleError, ProblemError
 from tensoropt.frontier import Frontier, FrontierCosts, GraphSummary, LazyPoints
 from tensoropt.graph import Graph
 from tensoropt.reporting.units import format_bytes, format_bytes_apart
@@ -116,6 +116,8 @@ def search(
         epsilon=epsilon,
         threads=threads,
     )
+    if progress is not None and not callable(progress):
+        raise ProblemError(f"progress is {progress!r}, expected a callable of a text and a number")
     return _Search(graph, cluster, settings, progress or _silent).run()
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tensoropt.checks import MOST_THREADS, is_integer, is_number, number, of_type
 from tensoropt.cluster import Cluster, Mesh
 from tensoropt.cost.precision import Optimizer, Precision
 from tensoropt.errors import ProblemError
 from tensoropt.graph import Graph
 
-__all__ = ["DEFAULT_EPSILON", "MOST_THREADS", "Settings"]
+__all__ = ["DEFAULT_EPSILON", "Settings"]
 
 Recompute = Literal["none", "full", "sweep"]
 
@@ -21,9 +22,6 @@ has hundreds of border states, and a search takes minutes."""
 
 DEFAULT_EPSILON = 1e-3
 """The promise of a search that is not told otherwise: within 0.1 % in time and in memory."""
-
-MOST_THREADS = 1024
-"""More than this is a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +76,28 @@ class Settings:
         ProblemError
             Naming the option, what was expected, and what to do.
         """
+        of_type("graph", graph, Graph, "a Graph from import_torch, import_onnx or examples")
+        of_type("cluster", cluster, Cluster, 'a Cluster, such as Cluster.parse("8xA100-SXM-80GB")')
         if recompute not in ("none", "full", "sweep"):
             raise ProblemError(
                 f"recompute is {recompute!r}, expected 'none', 'full' (every repeated block) or "
                 "'sweep' (block by block)"
             )
-        if memory_bytes is not None and not memory_bytes > 0:
-            raise ProblemError(f"memory_bytes is {memory_bytes!r}, expected a positive number")
-        if epsilon is not None and not 0.0 <= epsilon < 1.0:
+        if memory_bytes is not None:
+            number("memory_bytes", memory_bytes)
+        if epsilon is not None and not (is_number(epsilon) and 0.0 <= epsilon < 1.0):
             raise ProblemError(f"epsilon is {epsilon!r}, expected 0 (exact) or a small number < 1")
-        if threads is not None and not 1 <= threads <= MOST_THREADS:
+        if threads is not None and not (is_integer(threads) and 1 <= threads <= MOST_THREADS):
             raise ProblemError(
                 f"threads is {threads!r}, expected an integer from 1 to {MOST_THREADS}, or None "
                 "for all cores"
             )
+        if max_axes is not None and not (is_integer(max_axes) and max_axes > 0):
+            raise ProblemError(f"max_axes is {max_axes!r}, expected an integer more than zero")
+        if meshes is not None:
+            of_type("meshes", meshes, Sequence, "a sequence of cluster.meshes()")
+            for mesh in meshes:
+                of_type("an entry of meshes", mesh, Mesh, "one of cluster.meshes()")
         if meshes is not None and max_axes is not None:
             raise ProblemError("meshes and max_axes exclude each other: give one of them")
         known = cluster.meshes(DEFAULT_AXES if max_axes is None else max_axes)
@@ -137,11 +143,14 @@ def _micro_batches(graph: Graph, wanted: int | Sequence[int] | str) -> tuple[int
                 "the batch"
             )
         return tuple(m for m in range(1, batch + 1) if batch % m == 0)
+    expected = "'sweep', a number or a sequence of numbers"
+    if not is_integer(wanted):
+        of_type("micro_batches", wanted, Sequence, expected)
     counts = (wanted,) if isinstance(wanted, int) else tuple(wanted)
     if not counts:
         raise ProblemError("micro_batches is empty: give 'sweep', a number or several")
     for count in counts:
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1 or batch % count:
+        if not is_integer(count) or count < 1 or batch % count:
             divisors = [m for m in range(1, batch + 1) if batch % m == 0]
             raise ProblemError(
                 f"{count!r} micro-batches do not divide the batch of {batch}: use one of {divisors}"

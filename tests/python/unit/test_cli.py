@@ -407,3 +407,10 @@ def test_a_reader_that_leaves_early_is_no_error(saved: str) -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_nobody_listening_at_all_is_no_error(saved: str) -> None:
+    """As in ``tensoropt show frontier.json >&-``."""
+    command = f"{sys.executable} -m tensoropt show {saved} >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -57,7 +57,10 @@ def test_search_for_machines(capsys: Capture) -> None:
     arguments = (*MODEL, *SMALL, "--cluster", "2xL4", "--no-plot", "--output", "f.json.gz")
     document = json.loads(run(capsys, "search", *arguments, "--json"))
     frontier = Frontier.load("f.json.gz")
-    assert document["point_count"] == len(frontier)
+    # All points, where people are shown some.
+    assert document["point_count"] == len(document["points"]) == len(frontier) > 20
+    some = json.loads(run(capsys, "show", "f.json.gz", "--json", "--points", "3"))
+    assert (some["point_count"], len(some["points"])) == (len(frontier), 3)
     assert document["points"][0]["time_s"] == frontier.costs.time_s[0]
     assert document["plot"] is None
     assert sorted(path.name for path in Path().iterdir()) == ["f.json.gz"]

@@ -21,9 +21,11 @@ PACKAGE = Path(__file__).resolve().parents[3] / "python" / "tensoropt"
 EVERYTHING = frozenset({"*"})
 MODEL = frozenset({"graph", "cluster", "sharding", "cost"})
 
-# room -> the rooms it may import, besides itself and `errors`.
+# room -> the rooms it may import, besides itself and these.
+COMMON = frozenset({"checks", "errors"})
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "checks": frozenset(),
     "graph": frozenset(),
     "examples": frozenset({"graph"}),
     "importing": frozenset({"graph"}),
@@ -100,7 +102,7 @@ def violations(source: str, module: str, rooms: set[str]) -> list[str]:
     room = module.split(".")[1]
     if room not in MAY_IMPORT:
         return [f"{module}: the room {room!r} is not in the table of imports, add it"]
-    allowed = MAY_IMPORT[room] | {room, "errors"}
+    allowed = MAY_IMPORT[room] | {room} | COMMON
     found = []
     for item in imports_of(source, module):
         where = f"{module}:{item.line}: imports {item.name}"
@@ -109,7 +111,7 @@ def violations(source: str, module: str, rooms: set[str]) -> list[str]:
             target = rest.split(".")[0]
             if target in rooms and target not in allowed and "*" not in allowed:
                 found.append(f"{where}, which the room {room!r} may not use")
-            elif item.at_load and room in LAZY_ROOMS and target not in {room, "errors", "cli"}:
+            elif item.at_load and room in LAZY_ROOMS and target not in COMMON | {room, "cli"}:
                 found.append(f"{where} at module top, it belongs inside a command")
         elif item.at_load and top not in AT_TOP | OPTIONAL_AT_TOP.get(room, set()):
             found.append(f"{where} at module top, an optional package belongs in a function")
