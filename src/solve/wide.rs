@@ -43,7 +43,7 @@ const STARTS: usize = 8;
 const PATIENCE: usize = 8;
 
 /// Choices of nodes that are tried at most.
-const TURNS: usize = 24;
+const TURNS: usize = 64;
 
 /// Finds a frontier of plans, and how far the true one may be.
 ///

@@ -205,7 +205,7 @@ def _space(parser: Parser) -> None:
         "--micro-batches",
         type=_micro_batches,
         default="sweep",
-        metavar="sweep|N",
+        metavar="sweep|N[,N...]",
         help="pieces into which a batch is cut (default: sweep the divisors)",
     )
     group.add_argument(
@@ -271,17 +271,19 @@ def _epsilon(text: str) -> float:
     return _read(text, float, lambda e: 0 <= e < math.inf, "a number of at least 0")
 
 
-def _micro_batches(text: str) -> int | str:
+def _micro_batches(text: str) -> list[int] | str:
     if text == "sweep":
         return text
-    return _read(text, int, lambda n: n >= 1, "'sweep' or an integer of at least 1")
+    expected = "'sweep', an integer of at least 1, or several, e.g. 1,8"
+    return _read(text, _integers, lambda counts: counts[0] >= 1, expected)
 
 
 def _counts(text: str) -> list[int]:
-    def read(text: str) -> list[int]:
-        return sorted({int(part) for part in text.split(",")})
+    return _read(text, _integers, lambda counts: counts[0] >= 1, "a list of counts, e.g. 1,2,4,8")
 
-    return _read(text, read, lambda counts: counts[0] >= 1, "a list of counts, e.g. 1,2,4,8")
+
+def _integers(text: str) -> list[int]:
+    return sorted({int(part) for part in text.split(",")})
 
 
 def _dim(text: str) -> tuple[str, int]:

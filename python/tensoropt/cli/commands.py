@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,17 +30,27 @@ def search(options: Namespace) -> int:
     _writable({"--output": options.output, "--plot": plot}, inputs=[options.model, options.cluster])
     unsaved: OSError | None = None
     drawn = False
+    begun = time.perf_counter()
     with Progress() as progress:
         progress("importing the model", 0.0)
         graph = load_model(options)
         from tensoropt.search import search as find
 
+        imported = time.perf_counter()
         frontier = find(graph, cluster, progress=progress, **_space(options))
+        found = time.perf_counter()
         try:
             frontier.save(options.output, lambda done: progress("saving the frontier", done))
             drawn = _draw(frontier, plot, required=options.plot is not None)
         except OSError as error:  # what took long to find is shown all the same
             unsaved = error
+    saved = time.perf_counter()
+    frontier.seconds = {
+        "import": imported - begun,
+        **frontier.seconds,
+        "saving": saved - found,
+        "total": saved - begun,
+    }
     if options.json:
         document = _frontier_record(frontier, options.points)
         document |= {"output": options.output, "plot": plot if drawn else None}

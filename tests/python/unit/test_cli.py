@@ -258,7 +258,7 @@ A100 = ("--cluster", "8xA100-SXM-80GB")
         (["search", "--example", "gpt2", "--cluster", "missing.toml"], "missing.toml"),
         (["search", "--example", "gpt2", "--batch", "0", *A100], "argument --batch: '0' is not"),
         (["search", "--example", "gpt2", "--memory", "40", *A100], "no unit"),
-        (["search", "--example", "gpt2", "--micro-batches", "x", *A100], "'sweep' or an integer"),
+        (["search", "--example", "gpt2", "--micro-batches", "x", *A100], "'sweep', an integer"),
         (["search", "--example", "gpt2", "--epsilon", "-1", *A100], "argument --epsilon"),
         (["search", "--example", "gpt2", "--epsilon", "nan", *A100], "argument --epsilon"),
         (["search", "--example", "gpt2", "--recompute", "all", *A100], "invalid choice: 'all'"),

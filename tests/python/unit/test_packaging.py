@@ -46,4 +46,6 @@ def test_requirements_are_printed_once_each() -> None:
         [sys.executable, str(tool), "plots"], check=False, capture_output=True, text=True
     )
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("unknown extra 'plots': expected one of all, dev, onnx, plot")
+    assert wrong.stderr.startswith(
+        "unknown extra 'plots': expected one of all, dev, onnx, pandas, plot"
+    )
