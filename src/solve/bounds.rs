@@ -149,8 +149,8 @@ impl<C: CostVector> Bounds<C> {
     }
 
     /// For some tables on the way, those nearest to the answer first, the least weighted sum of the
-    /// solutions through each cell: one row of weights per cell, in the order of the bounds.
-    fn tables(&self, trace: &Trace<C>) -> Vec<Vec<Vec<f64>>> {
+    /// solutions through each cell.
+    fn tables(&self, trace: &Trace<C>) -> Vec<Through> {
         let swept: Vec<Vec<(usize, Vec<Lanes>)>> = self
             .bounds
             .par_chunks(LANES)
@@ -165,7 +165,9 @@ impl<C: CostVector> Bounds<C> {
         };
         (0..swept[0].len())
             .into_par_iter()
-            .map(|table| (0..swept[0][table].1.len()).map(|cell| row(table, cell)).collect())
+            .map(|table| {
+                Through::new((0..swept[0][table].1.len()).map(|cell| row(table, cell)).collect())
+            })
             .collect()
     }
 
@@ -181,7 +183,7 @@ impl<C: CostVector> Bounds<C> {
                 (1.0 / sum(false), sum(true))
             })
             .collect();
-        Near { range, parts }
+        Near { sharpest, range, parts }
     }
 
     /// The weight that rules out most below a corner, and the factor beyond which it does.
@@ -314,8 +316,33 @@ fn in_range(mut weights: Weights, largest: [u64; 2]) -> Weights {
     }
     weights
 }
+/// The least weighted sums of the solutions through each cell of a table.
+struct Through {
+    /// One row of weights per cell, in the order of the bounds.
+    cells: Vec<Vec<f64>>,
+    /// For each weight, the cell with the least sum.
+    least: Vec<usize>,
+}
+
+impl Through {
+    fn new(cells: Vec<Vec<f64>>) -> Self {
+        let weights = cells.first().map_or(0, Vec::len);
+        let least = |weight: usize| {
+            let smaller = |best: usize, cell: usize| match cells[cell][weight] < cells[best][weight]
+            {
+                true => cell,
+                false => best,
+            };
+            (1..cells.len()).fold(0, smaller)
+        };
+        let least = (0..weights).map(least).collect();
+        Self { cells, least }
+    }
+}
+
 /// The weights that are tried for a corner.
 struct Near {
+    sharpest: usize,
     range: Range<usize>,
     /// For each of them, the part of a sum that grows with the factor, inverted, and the part that
     /// does not.
@@ -325,9 +352,11 @@ struct Near {
 impl Near {
     /// The largest factor below which some cell of a table leaves the corner; `best` or more if it
     /// is no less than that.
-    fn worst_cell(&self, table: &[Vec<f64>], best: f64) -> f64 {
+    fn worst_cell(&self, table: &Through, best: f64) -> f64 {
         let mut worst: f64 = 1.0;
-        for row in table {
+        // The cell that leaves most at the sharpest weight is likely to leave most of all.
+        let first = table.least.get(self.sharpest).map(|&cell| &table.cells[cell]);
+        for row in first.into_iter().chain(&table.cells) {
             let rest =
                 row[self.range.clone()].iter().zip(&self.parts).map(|(sum, (inverse, fixed))| {
                     // Rounded down by more than the conversions err.
