@@ -30,6 +30,8 @@ from tensoropt.cost.tables import RECOMPUTE_TIME, RESIDENT, SAVED, TIME, TRANSIE
 from tensoropt.errors import LimitError
 from tensoropt.sharding.decisions import Link, Node
 
+from .cells import costs_taken, largest_costs, least_transient, most_rounded_up, with_alternatives
+
 __all__ = ["Choices", "MeshProblem", "Recompute", "Resolution"]
 
 FloatArray = npt.NDArray[np.floating]
@@ -51,6 +53,14 @@ in a recomputed block saved bytes and the largest operator (``redone``), or noth
 
 MOST_WORK = 5_000_000
 """Sums of points beyond which a recomputed block is not contracted exactly."""
+
+
+MANY_CELLS = 4096
+"""Cells of a block's table from which on its frontiers are trimmed more, so that they fit in
+memory. Blocks have as many that border on three tensors."""
+
+MORE = 16.0
+"""How much more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +299,7 @@ class MeshProblem:
         for link, alternative in choices.links.items():
             block = decisions.block_of_link(link)
             at = (choices.nodes[link.source], choices.nodes[link.target])
-            costs = _taken(self.tables.link(link).costs, alternative, *at)
+            costs = costs_taken(self.tables.link(link).costs, alternative, *at)
             add(costs, blocks if block is None else block)
         resident = resident + np.where(redo, 0.0, saved).sum(axis=1)
         transient = np.where(redo, largest + saved, largest).max(axis=1)
@@ -325,7 +335,7 @@ class MeshProblem:
 
     def _resolution(self) -> Resolution:
         """The finest steps in which all sums stay within 31 bits: two of them make a word."""
-        total = sum((_largest(costs) * n for costs, n in self._different()), np.zeros(2))
+        total = sum((largest_costs(costs) * n for costs, n in self._different()), np.zeros(2))
         time = 1e-12
         while total[0] / time >= 2**31:
             time *= 2.0
@@ -343,7 +353,7 @@ class MeshProblem:
         for costs, n in self._different():
             count += n
             # Memory is rounded up, so that only what a point covers can be off.
-            memory += n * _rounded_up(costs, step.memory_bytes)
+            memory += n * most_rounded_up(costs, step.memory_bytes)
         # Both what covers and what is covered may be off by half a step for each.
         time = count * step.time_s
         # What is compared are whole steps; whole bytes are what there is.
@@ -368,7 +378,7 @@ class MeshProblem:
 
     def _floor(self) -> int:
         """Transient memory that every plan needs, in steps: no node or link can do with less."""
-        least = max(_least_transient(costs) for costs, _ in self._different())
+        least = max(least_transient(costs) for costs, _ in self._different())
         return math.ceil(least / self.resolution.memory_bytes)
 
     def _columns(self, costs: FloatArray, kind: Kind) -> FloatArray:
@@ -399,7 +409,7 @@ class MeshProblem:
         if len(steps) == 1:
             table = graph.add_table(steps[0])
         else:
-            shape, offsets, costs = _alternatives(steps)
+            shape, offsets, costs = with_alternatives(steps)
             table = graph.add_table_with_alternatives(list(shape), offsets, costs)
         graph.add_factor([ids[link.source], ids[link.target]], table)
 
@@ -430,9 +440,16 @@ class MeshProblem:
 
     def _kept(self, part: _Part) -> _Way:
         """The block as it is."""
-        contraction = self._contract(part, "kept", epsilon=self.epsilon)
+        contraction = self._contract(part, "kept", epsilon=self._trimmed(part))
         assert contraction is not None, "contracted without a limit"
         return _Way(contraction, False, np.asarray(contraction.costs, np.float64))
+
+    def _trimmed(self, part: _Part) -> float:
+        """What contracting a block may lose."""
+        return self.epsilon * (MORE if self._cells(part) >= MANY_CELLS else 1.0)
+
+    def _cells(self, part: _Part) -> int:
+        return math.prod(self.tables.size(node) for node in part.border)
 
     def _redone(self, part: _Part) -> _Way | None:
         """The block recomputed, exactly; None if that is too much work."""
@@ -453,7 +470,9 @@ class MeshProblem:
         # had, there are also some that save little.
         kinds: tuple[Kind, ...] = ("fast", "lean") if upper else ("fast",)
         for kind in kinds:
-            contraction = self._contract(part, kind)
+            # Over two objectives tables of ordinary blocks are small.
+            few = self._cells(part) < MANY_CELLS
+            contraction = self._contract(part, kind, epsilon=0.0 if few else self._trimmed(part))
             assert contraction is not None, "contracted without a limit"
             if upper:
                 costs = self._costs_of_redone(part, contraction)
@@ -497,7 +516,9 @@ class MeshProblem:
             add(self._columns(self.tables.node(node).costs, "redone")[nodes[:, place[node]]])
         for i, link in enumerate(part.links):
             at = (nodes[:, place[link.source]], nodes[:, place[link.target]])
-            add(_taken(self._columns(self.tables.link(link).costs, "redone"), taken[:, i], *at))
+            add(
+                costs_taken(self._columns(self.tables.link(link).costs, "redone"), taken[:, i], *at)
+            )
         transient = np.maximum(sums[:, 2] + largest, self.floor_steps)
         return np.column_stack([sums[:, :2], transient])
 
@@ -548,54 +569,3 @@ def _in_order(cells: IntArray, alternatives: IntArray) -> IntArray:
     ordered = np.empty_like(alternatives)
     np.put_along_axis(ordered, places, np.take_along_axis(alternatives, chosen, axis=0), axis=0)
     return ordered
-
-
-def _least_transient(costs: FloatArray) -> float:
-    possible = costs[..., TRANSIENT][np.isfinite(costs[..., TIME])]
-    return float(possible.min()) if len(possible) else 0.0
-
-
-def _largest(costs: FloatArray) -> FloatArray:
-    """Largest finite time and bytes of a table."""
-    possible = costs[np.isfinite(costs[..., TIME])]
-    if not len(possible):
-        return np.zeros(2)
-    time = possible[:, TIME] + possible[:, RECOMPUTE_TIME]
-    memory = possible[:, RESIDENT] + possible[:, SAVED]
-    return np.array([time.max(), max(memory.max(), possible[:, TRANSIENT].max())])
-
-
-def _rounded_up(costs: FloatArray, step: int) -> float:
-    """The most bytes by which rounding up to whole steps is off in an entry of a table."""
-    possible = costs[np.isfinite(costs[..., TIME])]
-    if not len(possible):
-        return 0.0
-    off = 0.0
-    for memory in (possible[:, RESIDENT], possible[:, RESIDENT] + possible[:, SAVED]):
-        off = max(off, float((np.ceil(memory / step) * step - memory).max()))
-    return off
-
-
-def _alternatives(steps: FloatArray) -> tuple[tuple[int, ...], IntArray, FloatArray]:
-    """Cells with every possible alternative of a stack of tables.
-
-    An alternative that is impossible in a cell still takes a place in front of a possible one, so
-    that places tell which alternative it is; it repeats the first, which then wins.
-    """
-    count, *shape, width = steps.shape
-    cells = steps.reshape(count, -1, width)
-    possible = np.isfinite(cells[0, :, 0])
-    cells = np.where(np.isfinite(cells), cells, cells[0][None])
-    sizes = np.where(possible, count, 0)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    costs = cells.transpose(1, 0, 2)[possible].reshape(-1, width)
-    return tuple(shape), offsets, costs
-
-
-def _taken(
-    table: FloatArray, alternative: IntArray, source: IntArray, target: IntArray
-) -> FloatArray:
-    """Costs of a link's alternatives; an impossible one repeats the first (see _alternatives)."""
-    costs = table[alternative, source, target]
-    first = table[np.zeros_like(alternative), source, target]
-    return np.where(np.isfinite(costs[:, :1]), costs, first)
