@@ -45,6 +45,11 @@ def parse_cluster(text: str) -> ClusterSpec:
         rest = rest[match.end() :]
     if re.fullmatch(r"-?[\d.]+([xX*]\s*)?", rest):
         raise ClusterError(f"cluster {text!r}: no device after the counts; {_HELP}")
+    # The counts that are whole numbers are taken off by now: what reads as one more is none.
+    if match := re.match(r"([+-]?[\d.,]*\d[\d.,]*(?:[eE]\d+)?)\s*[xX*]\s*(?=\S)", rest):
+        raise ClusterError(
+            f"cluster {text!r}: the count '{match.group(1)}' is no whole number >= 1; {_HELP}"
+        )
     if 0 in counts:
         raise ClusterError(f"cluster {text!r}: a count of 0; {_HELP}")
     if len(counts) > 2:

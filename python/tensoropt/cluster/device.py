@@ -121,7 +121,7 @@ class Device:
         Raises
         ------
         UnknownDeviceError
-            If no device has that name; the message lists the closest names.
+            If no device has that name; the message lists names that are near, if any.
 
         Examples
         --------
@@ -132,9 +132,12 @@ class Device:
             raise UnknownDeviceError(f"a device name is text, got {type(name).__name__}")
         found = _by_name().get(normalize(name))
         if found is None:
+            close = _closest(name)
+            hint = f"closest: {', '.join(close)}" if close else "no known name is near"
             raise UnknownDeviceError(
-                f"unknown device {name!r}; closest: {', '.join(_closest(name))}. To describe your "
-                "own, write a cluster file with a 'device' table (see Cluster.from_dict)"
+                f"unknown device {name!r}; {hint}. All names: Device.names(), or 'tensoropt "
+                "devices' in a shell; to describe your own, write a cluster file with a 'device' "
+                "table (see Cluster.from_dict)"
             )
         return found
 
@@ -223,11 +226,10 @@ def _by_name() -> dict[str, Device]:
 
 
 def _closest(name: str) -> list[str]:
-    """Return up to five names: those that contain what was typed, else the most similar ones."""
+    """Return up to five names: those that contain what was typed, else such as are near."""
     key = normalize(name)
     inside = [n for n in Device.names() if key and key in normalize(n)]
     if inside:
         return inside[:5]
-    ranked = difflib.get_close_matches(key, [normalize(n) for n in Device.names()], n=5, cutoff=0.3)
-    similar = [n for k in ranked for n in Device.names() if normalize(n) == k]
-    return similar or list(Device.names())[:5]
+    ranked = difflib.get_close_matches(key, [normalize(n) for n in Device.names()], n=5)
+    return [n for k in ranked for n in Device.names() if normalize(n) == k]

@@ -171,10 +171,12 @@ def named(
     """
     key = name.strip().lower().replace("_", "-")
     if key not in _MODELS:
-        close = difflib.get_close_matches(key, _MODELS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-        advice = hint or f"known are {', '.join(_MODELS)}"
-        raise GraphError(f"unknown example '{name}': {advice}")
+        close = difflib.get_close_matches(key, _MODELS, n=3)
+        hint = f"did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+        raise GraphError(
+            f"unknown example '{name}': {hint}All names: examples.names(), or 'tensoropt examples' "
+            "in a shell"
+        )
     build, sizes = _MODELS[key]
     given = {"batch_size": batch_size, "sequence_length": sequence_length, **overrides}
     arguments = {**sizes, "name": key, **{k: v for k, v in given.items() if v is not None}}

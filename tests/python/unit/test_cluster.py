@@ -49,6 +49,10 @@ def test_parse_reads_counts_and_device(text: str, name: str, sizes: list[int]) -
         ("13xL4", "13x1x<device>"),
         ("2x2x8xL4", "3 counts"),
         ("2x8xp4d.24xlarge", "write 2xp4d.24xlarge"),
+        ("-1x8xL4", "the count '-1' is no whole number"),
+        ("1.5xL4", "the count '1.5' is no whole number"),
+        ("2x+4xL4", "the count '+4' is no whole number"),
+        ("1e3xL4", "the count '1e3' is no whole number"),
     ],
 )
 def test_parse_says_what_is_wrong(text: str, says: str) -> None:
@@ -71,6 +75,14 @@ def test_unknown_device_lists_the_closest(name: str, close: str) -> None:
     assert close in message
     assert "describe your own" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["FOO", "?", "TPU"])
+def test_a_device_like_no_other_has_no_closest(name: str) -> None:
+    with pytest.raises(UnknownDeviceError) as caught:
+        Device.named(name)
+    assert "tensoropt devices" in str(caught.value)
+    assert not [known for known in Device.names() if known in str(caught.value)]
 
 
 def test_every_device_of_the_table_is_complete() -> None:
