@@ -251,6 +251,12 @@ class Graph:
         """The trained tensors, in the order in which operators first read them."""
         return tuple(t for t in self.tensors.values() if t.kind == "parameter")
 
+    def __repr__(self) -> str:
+        return (
+            f"<Graph {self.name}: {len(self.operators):,} operators, {self.parameter_count:,} "
+            f"parameters, batch {self.batch_size:,}>"
+        )
+
     @property
     def parameter_count(self) -> int:
         """Number of trained elements."""

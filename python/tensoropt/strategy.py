@@ -203,6 +203,16 @@ class Strategy:
     tokens_per_sample: int | None = None
     largest: tuple[LargeTensor, ...] = ()
 
+    def __repr__(self) -> str:
+        from .reporting.units import format_bytes, format_seconds
+
+        costs = self.costs
+        what = self.description or self.scheme or "strategy"
+        return (
+            f"<Strategy of {self.model} on {self.cluster}: {what}, mesh {self.mesh}, "
+            f"{format_seconds(costs.time_s)}, {format_bytes(costs.device_bytes)}>"
+        )
+
     @property
     def throughput(self) -> float:
         """Samples per second of the whole cluster."""

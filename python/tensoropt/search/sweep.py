@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensoropt.checks import is_integer, of_type
 from tensoropt.cluster import Cluster
 from tensoropt.errors import GraphError, InfeasibleError, ProblemError
 from tensoropt.frontier import Sweep, SweepRow
@@ -58,9 +59,11 @@ def sweep(
     UnknownDeviceError
         If the device is unknown.
     """
-    wanted = sorted(set(counts))
+    of_type("graph", graph, Graph, "a Graph from import_torch, import_onnx or examples")
+    of_type("counts", counts, Sequence, "a sequence of positive integers")
+    wanted = sorted(set(counts)) if all(map(is_integer, counts)) else []
     if not wanted or wanted[0] < 1:
-        raise ProblemError(f"counts is {list(counts)}, expected one or more positive numbers")
+        raise ProblemError(f"counts is {list(counts)}, expected one or more positive integers")
     rows: list[SweepRow] = []
     limit = 0.0
     for done, count in enumerate(wanted):

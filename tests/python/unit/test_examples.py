@@ -234,3 +234,9 @@ def test_named_models_take_overrides():
 def test_bad_sizes_are_named(call, message):
     with pytest.raises(GraphError, match=message.replace("(", r"\(")):
         call()
+
+
+def test_a_graph_in_one_line() -> None:
+    graph = examples.named("gpt2-xl")
+    expected = f"<Graph gpt2-xl: {len(graph.operators):,} operators, 1,557,611,200 parameters, "
+    assert repr(graph) == f"{expected}batch 32>"

@@ -181,3 +181,10 @@ def test_matches_the_graph_it_was_made_for() -> None:
     s = replace(strategy(), graph_fingerprint=build(2).fingerprint())
     assert s.matches(build(2))
     assert not s.matches(build(3))
+
+
+def test_a_strategy_in_one_line() -> None:
+    text = repr(strategy())
+    assert text.startswith("<Strategy of tiny-gpt on 8xA100-SXM-80GB: ")
+    assert text.endswith(", mesh 2x4, 250 ms, 40.0 GB>")
+    assert "\n" not in text
