@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -597,12 +597,3 @@ def signature(graph: Graph, operator: Operator) -> tuple[Any, ...]:
         tuple(of(t) for t in graph.operands(operator)),
         tuple(of(t) for t in graph.results(operator)),
     )
-
-
-def iterate_edges(graph: Graph) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (tensor, producer position, consumer position, operand position), in order."""
-    producers = graph.producers()
-    for position, operator in enumerate(graph.operators):
-        for operand, name in enumerate(operator.inputs):
-            if name in producers:
-                yield name, producers[name][0], position, operand

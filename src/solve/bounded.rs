@@ -179,11 +179,10 @@ pub(super) fn front<C: CostVector>(
             certificate.certified = Some(factor * given);
             certificate.weights = bounds.bounds.len();
         }
-        let proven = |c: &Certificate| c.a_priori.min(c.certified.unwrap_or(f64::INFINITY));
-        if best.as_ref().is_none_or(|best| proven(&certificate) < proven(best)) {
+        if best.as_ref().is_none_or(|best| certificate.factor() < best.factor()) {
             best = Some(certificate);
         }
-        if proven(&certificate) <= 1.0 + epsilon {
+        if certificate.factor() <= 1.0 + epsilon {
             break;
         }
     }

@@ -54,7 +54,6 @@ impl Answer {
         reason: Option<Status>,
     ) -> Solution {
         let certificate = self.certificate;
-        let proven = certificate.certified.unwrap_or(f64::INFINITY).min(certificate.a_priori);
         let status = match self.status {
             Status::Stopped => reason.unwrap_or(Status::Stopped),
             status => status,
@@ -64,7 +63,7 @@ impl Answer {
             threads: options.threads,
             status,
             certificate,
-            factor: proven,
+            factor: certificate.factor(),
             counters: self.counters,
             peak: options.peak,
             costs: self.costs,
@@ -212,8 +211,7 @@ impl<C: CostVector> Front<C> {
     }
 
     pub fn factor(&self) -> f64 {
-        let certified = self.certificate.certified.unwrap_or(f64::INFINITY);
-        certified.min(self.certificate.a_priori)
+        self.certificate.factor()
     }
 }
 
@@ -389,8 +387,7 @@ fn answer_as<C: CostVector>(
         Some(peak) => peak::walk(&mut solver, request, peak)?,
         None => single(&mut solver, request)?,
     };
-    let proven =
-        found.certificate.certified.unwrap_or(f64::INFINITY).min(found.certificate.a_priori);
+    let proven = found.certificate.factor();
     let status = match solver.halted {
         _ if !found.feasible && solver.halted.is_none() => Status::Infeasible,
         _ if proven <= 1.0 => Status::Optimal,

@@ -25,6 +25,14 @@ pub struct Certificate {
     pub weights: usize,
 }
 
+impl Certificate {
+    /// The better of the two factors; infinite if nothing is proven.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.certified.unwrap_or(f64::INFINITY).min(self.a_priori)
+    }
+}
+
 /// A frontier and the plans behind it.
 #[derive(Clone)]
 pub struct Solution {

@@ -70,7 +70,7 @@ pub(crate) fn run(graph: &CostGraph, options: &SolveOptions, meter: &Meter) -> R
     search.improve(&guides)?;
     let rows: Vec<Vec<u64>> =
         bound.costs.chunks_exact(graph.objectives()).map(|cost| search.row(cost)).collect();
-    Ok(search.answer(&rows, proven(&bound)))
+    Ok(search.answer(&rows, bound.certificate.factor()))
 }
 
 /// A plan of the problem.
@@ -296,12 +296,6 @@ impl Search<'_> {
     }
 }
 
-/// The factor within which an answer covers what it stands for.
-fn proven(answer: &Answer) -> f64 {
-    let Certificate { a_priori, certified, .. } = answer.certificate;
-    a_priori.min(certified.unwrap_or(f64::INFINITY))
-}
-
 /// Some of `count` indices, evenly spread from the first to the last.
 fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let taken = most.min(count);
@@ -329,7 +323,8 @@ fn cover(bound: &[Vec<u64>], reached: &[Vec<u64>]) -> f64 {
     let ratio = |a: u64, b: u64| match (a, b) {
         (a, b) if a <= b => 1.0,
         (_, 0) => f64::INFINITY,
-        (a, b) => a as f64 / b as f64,
+        // Rounded up by more than the conversions err: what costs more is never equal.
+        (a, b) => (a as f64 / b as f64).max(1.0) * (1.0 + 4.0 * f64::EPSILON),
     };
     let within = |row: &Vec<u64>, by: &Vec<u64>| {
         by.iter().zip(row).map(|(&a, &b)| ratio(a, b)).fold(1.0, f64::max)

@@ -59,7 +59,6 @@ def sweep(
     UnknownDeviceError
         If the device is unknown.
     """
-    of_type("graph", graph, Graph, "a Graph from import_torch, import_onnx or examples")
     of_type("counts", counts, Sequence, "a sequence of positive integers")
     wanted = sorted(set(counts)) if all(map(is_integer, counts)) else []
     if not wanted or wanted[0] < 1:

@@ -460,6 +460,18 @@ def test_the_factor_is_honest_where_exact_is_too_much_work(
 
 
 @pytest.mark.usefixtures("_inexact")
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_factor_is_honest_where_blocks_have_many_cells(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their tables are trimmed, and what that may lose is part of the factor."""
+    monkeypatch.setattr(importlib.import_module("tensoropt.search.problem"), "MANY_CELLS", 1)
+    true = truth(LAYERS[name], (1, 2), "sweep")
+    found = search(LAYERS[name], epsilon=0.05, recompute="sweep")
+    assert list(problems(found, true)) == []
+
+
+@pytest.mark.usefixtures("_inexact")
 @pytest.mark.parametrize("recompute", ["full", "sweep"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_factor_is_honest_under_a_cap_where_exact_is_too_much_work(

@@ -51,6 +51,20 @@ def test_options_of_a_search_are_named(
 
 
 @pytest.mark.parametrize(
+    ("graph", "counts", "message"),
+    [
+        (GRAPH, 2, "counts is of type int, expected a sequence"),
+        (GRAPH, [1.5], "counts is .1.5., expected one or more positive integers"),
+        (GRAPH, "12", "expected one or more positive integers"),
+        (None, [1], "graph is of type NoneType, expected a Graph"),
+    ],
+)
+def test_counts_of_a_sweep_are_checked(graph: Any, counts: Any, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        to.sweep(graph, "L4", counts)
+
+
+@pytest.mark.parametrize(
     ("ask", "error", "message"),
     [
         (lambda f: f.fastest(memory_bytes="4GB"), ProblemError, "memory_bytes is '4GB'"),
