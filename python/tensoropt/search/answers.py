@@ -12,13 +12,19 @@ from tensoropt import _native
 from tensoropt.cost.assignment import Assignment, from_tables
 from tensoropt.cost.tables import Tables
 
-from .problem import Choices, MeshProblem, Recompute, Resolution
+from .blocks import Bound, Recompute
+from .problem import Choices, MeshProblem
 from .skyline import covered_within, skyline
+from .steps import Resolution
 
 __all__ = ["Answers", "Known", "solve_mesh"]
 
 FloatArray = npt.NDArray[np.floating]
 Progress = Callable[[float], None]
+
+
+CLOSE = 1.01
+"""A bound from below is good enough for a search for plans if they come this close."""
 
 
 class Known:
@@ -147,35 +153,41 @@ def solve_mesh(
     cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
     tell = progress or (lambda _: None)
 
-    def solve(graph: _native.CostGraph, begun: float, share: float) -> _native.Solution:
-        return _native.solve(
-            graph,
+    def solve(bound: Bound, begun: float, share: float) -> tuple[_native.Solution, Choices]:
+        solution = _native.solve(
+            problem.outer_graph(bound),
             epsilon=epsilon / 2,
             threads=threads,
             peak=(1, 2, cap),
             known=known.steps(step),
             progress=lambda state: tell(begun + share * float(state["fraction"])),
         )
+        assignments, alternatives = solution.assignments, solution.alternatives
+        return solution, problem.decode(np.asarray(assignments), np.asarray(alternatives), bound)
 
-    share = 1.0 if problem.exact else 0.5
-    bound = solve(problem.lower(), 0.0, share)
-    lower_time_s, lower_bytes = _costs(bound, step)
-    choices = problem.decode(np.asarray(bound.assignments), np.asarray(bound.alternatives))
+    share = 1.0 if problem.exact else 1 / 3
+    lower, choices = solve("lower", 0.0, share)
+    status = lower.status
+    lower_time_s, lower_bytes = _costs(lower, step)
     time, resident, transient = problem.costs(choices)
-    status = bound.status
     if problem.exact:
         lower_time_s, lower_bytes = time, resident + transient
     else:
-        known.add(time, resident + transient)
-        if known.cover(lower_time_s, lower_bytes) * bound.factor > 1.0 + epsilon:
-            solution = solve(problem.upper(), share, 1.0 - share)
+        # Where plans are as close to the bound as it is to the truth, nothing is to be gained.
+        tried: list[Bound] = ["closer", "upper"]
+        for number, bound in enumerate(tried, 1):
+            known.add(time, resident + transient)
+            cover = known.cover(lower_time_s, lower_bytes)
+            if cover <= max(CLOSE if bound == "closer" else lower.factor, 1.0 + epsilon / 2):
+                continue
+            solution, found = solve(bound, number * share, share)
             status = solution.status
-            found = problem.decode(
-                np.asarray(solution.assignments), np.asarray(solution.alternatives), upper=True
-            )
             choices = choices.joined(found)
             time, resident, transient = problem.costs(choices)
-    reached = next((least for what, _, least in bound.least if what == "peak"), None)
+            if bound == "closer":
+                lower = solution
+                lower_time_s, lower_bytes = _costs(lower, step)
+    reached = next((least for what, _, least in lower.least if what == "peak"), None)
     return Answers(
         problem,
         choices,
@@ -184,7 +196,7 @@ def solve_mesh(
         status,
         lower_time_s,
         lower_bytes,
-        float(bound.factor),
+        float(lower.factor),
         problem.rounding(lower_time_s, lower_bytes),
         None if reached is None else float(reached) * step.memory_bytes,
     )

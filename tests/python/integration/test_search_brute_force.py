@@ -443,7 +443,7 @@ def test_the_factor_is_honest_and_as_promised(
 def _inexact(monkeypatch: pytest.MonkeyPatch) -> None:
     """No recomputed block may be contracted exactly."""
     # By name: the package holds the function `search` in the place of its module.
-    monkeypatch.setattr(importlib.import_module("tensoropt.search.problem"), "MOST_WORK", 0)
+    monkeypatch.setattr(importlib.import_module("tensoropt.search.blocks"), "MOST_WORK", 0)
 
 
 @pytest.mark.usefixtures("_inexact")
@@ -460,14 +460,28 @@ def test_the_factor_is_honest_where_exact_is_too_much_work(
 
 
 @pytest.mark.usefixtures("_inexact")
+@pytest.mark.parametrize("epsilon", [0.0, None])
+@pytest.mark.parametrize("recompute", ["full", "sweep"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_factor_is_honest_where_the_closer_bound_is_looked_at(
+    name: str, recompute: str, epsilon: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("tensoropt.search.answers"), "CLOSE", 1.0)
+    true = truth(LAYERS[name], (1, 2), recompute)
+    found = search(LAYERS[name], epsilon=epsilon, recompute=recompute)
+    assert list(problems(found, true)) == []
+
+
+@pytest.mark.usefixtures("_inexact")
+@pytest.mark.parametrize("recompute", ["none", "full", "sweep"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_factor_is_honest_where_blocks_have_many_cells(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, recompute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their tables are trimmed, and what that may lose is part of the factor."""
-    monkeypatch.setattr(importlib.import_module("tensoropt.search.problem"), "MANY_CELLS", 1)
-    true = truth(LAYERS[name], (1, 2), "sweep")
-    found = search(LAYERS[name], epsilon=0.05, recompute="sweep")
+    """Transient memory is then bounded, and tables are trimmed: both are part of the factor."""
+    monkeypatch.setattr(importlib.import_module("tensoropt.search.blocks"), "MANY_CELLS", 1)
+    true = truth(LAYERS[name], (1, 2), recompute)
+    found = search(LAYERS[name], epsilon=0.05, recompute=recompute)
     assert list(problems(found, true)) == []
 
 
