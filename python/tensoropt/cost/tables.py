@@ -8,7 +8,7 @@ thousand equal layers are built once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from tensoropt.sharding.configurations import Configurations, configurations
 from tensoropt.sharding.decisions import Conversion, Decisions, Link, Node, ParameterGroup, Storage
 from tensoropt.sharding.layouts import STATE_RP, STATE_RR, state_shard
 
+from .axis_uses import Among
 from .conversions import Saving, conversion_terms, dims_used
 from .model import CostModel
 from .operators import OperatorTerms, local_bytes, operator_terms
@@ -46,7 +47,12 @@ kept for backward or held by gradients (transient if the block is recomputed), b
 
 
 def shared_states(
-    model: CostModel, tensor: Tensor, dims: tuple[int, ...], *, uneven: bool = False
+    model: CostModel,
+    tensor: Tensor,
+    dims: tuple[int, ...],
+    *,
+    uneven: bool = False,
+    among: Callable[[Sequence[int]], bool] | None = None,
 ) -> IntArray:
     """State digits of a tensor that stands between operators: never a pending sum itself.
 
@@ -58,6 +64,8 @@ def shared_states(
         Dims that may be sharded.
     uneven : bool
         Whether any split is allowed (parameters).
+    among : callable, optional
+        Whether the digits of all axes that are longer than one may occur together; default: all.
 
     Returns
     -------
@@ -65,10 +73,11 @@ def shared_states(
     """
     digits = [STATE_RR, *([STATE_RP] if tensor.requires_grad else [])]
     digits += [state_shard(d) for d in dims]
+    divided = [axis for axis, size in enumerate(model.mesh_shape) if size > 1]
     per_axis = [digits if size > 1 else [STATE_RR] for size in model.mesh_shape]
     rows = []
     for row in itertools.product(*per_axis):
-        fits = True
+        fits = among is None or among([row[axis] for axis in divided])
         for d in dims:
             parts = 1
             for digit, size in zip(row, model.mesh_shape, strict=True):
@@ -109,15 +118,23 @@ class Tables:
         Of the graph of one micro-batch.
     recomputable : bool
         Whether some block may be recomputed: its input is then kept, whoever reads it.
+    among : Among, optional
+        What operators and tensors may be along axes; default: all that is legal.
     """
 
     def __init__(
-        self, model: CostModel, decisions: Decisions, *, recomputable: bool = False
+        self,
+        model: CostModel,
+        decisions: Decisions,
+        *,
+        recomputable: bool = False,
+        among: Among | None = None,
     ) -> None:
         self.model = model
         self.decisions = decisions
         self.graph: Graph = decisions.graph
         self.recomputable = recomputable
+        self.among = among or Among()
         self.schemes: tuple[Scheme, ...] = schemes(model.mesh_shape)
         self._signatures: dict[int, Hashable] = {}
         self._configurations: dict[Hashable, Configurations] = {}
@@ -155,6 +172,7 @@ class Tables:
                 self.model.mesh_shape,
                 [t is not None and t.requires_grad for t in self.graph.operands(operator)],
                 [t.requires_grad for t in self.graph.results(operator)],
+                self.among.labels(key),
             )
         return found
 
@@ -177,13 +195,19 @@ class Tables:
         found = self._states.get(key)
         if found is None:
             tensor = self.graph.tensors[name]
-            found = self._states[key] = shared_states(self.model, tensor, self._dims[name])
+            among = self.among.states(self.tensor_signature(name))
+            found = self._states[key] = shared_states(
+                self.model, tensor, self._dims[name], among=among
+            )
         return found
 
     def tied_states(self, group: ParameterGroup) -> tuple[IntArray, list[tuple[int, Scheme]]]:
         """States of a tied parameter, and its configurations as (row of states, scheme)."""
         tensor = self.graph.tensors[group.names[0]]
-        states = shared_states(self.model, tensor, self._dims[tensor.name], uneven=True)
+        among = self.among.states(self.tensor_signature(tensor.name))
+        states = shared_states(
+            self.model, tensor, self._dims[tensor.name], uneven=True, among=among
+        )
         pairs = [
             (row, scheme)
             for row in range(len(states))
@@ -195,6 +219,15 @@ class Tables:
     def size(self, node: Node) -> int:
         """Number of configurations of a node."""
         return len(self.node(node).costs)
+
+    def configuration_count(self, node: Node) -> int:
+        """Number of configurations of a node, without their costs."""
+        if node.kind == "operator":
+            return len(self.configurations(int(node.key)))
+        if node.kind == "tensor":
+            return len(self.tensor_states(str(node.key)))
+        group = self.decisions.group(node)
+        return len(self.schemes) if len(group.readers) == 1 else len(self.tied_states(group)[1])
 
     # Tables.
 
@@ -221,7 +254,7 @@ class Tables:
             "conversion",
             self._end_key(link.source, link.output, "out"),
             self._end_key(link.target, link.operand, "in"),
-            self._tensor_signature(link.tensor),
+            self.tensor_signature(link.tensor),
             self.saving(link),
             self.waits(link),
             self._stays_whole(link),
@@ -489,12 +522,13 @@ class Tables:
             return self._tensor_key(str(node.key))
         return ("tied", self.decisions.group(node).names)
 
-    def _tensor_signature(self, name: str) -> Hashable:
+    def tensor_signature(self, name: str) -> Hashable:
+        """What tensors with equal layouts have in common."""
         t = self.graph.tensors[name]
         return (t.shape, t.dtype, t.kind, t.requires_grad, t.padded_dims)
 
     def _tensor_key(self, name: str) -> Hashable:
-        return ("tensor", self._tensor_signature(name), self._dims[name])
+        return ("tensor", self.tensor_signature(name), self._dims[name])
 
     def _readers_of_tensors(self) -> dict[str, list[tuple[int, int]]]:
         readers: dict[str, list[tuple[int, int]]] = {}
@@ -523,13 +557,13 @@ class Tables:
                     )
         for name, found in dims.items():
             if Node("tensor", name) not in self.decisions.block_of:
-                border.setdefault(self._tensor_signature(name), set()).update(found)
+                border.setdefault(self.tensor_signature(name), set()).update(found)
         return {
             name: tuple(
                 sorted(
                     found
                     if Node("tensor", name) in self.decisions.block_of
-                    else border[self._tensor_signature(name)]
+                    else border[self.tensor_signature(name)]
                 )
             )
             for name, found in dims.items()

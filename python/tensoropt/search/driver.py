@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.cluster import Cluster, Mesh
 from tensoropt.cost.assignment import Assignment
+from tensoropt.cost.axis_uses import Among, AxisUses
 from tensoropt.cost.calibration import MemoryCalibration
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.precision import Optimizer, Precision
@@ -25,6 +26,7 @@ from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
 from tensoropt.strategy import Strategy
 
 from .answers import Answers, Known, solve_mesh
+from .narrowing import add_assignments, add_choices, narrowed_remark, too_many
 from .remarks import division_remarks, mesh_remark, rule_remarks
 from .settings import Settings
 from .skyline import skyline, thinned
@@ -74,7 +76,7 @@ def search(
     meshes : sequence of Mesh, optional
         Default: ``cluster.meshes(max_axes)``.
     max_axes : int, optional
-        Most axes of a mesh. Default: 2; three are searched on request, and take minutes.
+        Most axes of a mesh. Default: 3.
     threads : int, optional
         Default: all cores. The result does not depend on it.
     progress : callable, optional
@@ -165,6 +167,7 @@ class _Search:
         self.calibration = MemoryCalibration()
         self.notes = list(graph.notes)
         self.seconds: dict[str, float] = {"search": 0.0, "schemes": 0.0}
+        self.narrowed: list[Mesh] = []
 
     def run(self) -> Frontier:
         classes = dim_classes(self.graph)
@@ -176,6 +179,7 @@ class _Search:
         jobs = [(mesh, piece) for mesh in self.settings.meshes for piece in pieces]
         found: list[_Found] = []
         known = Known(self._within())
+        uses = {piece.count: AxisUses() for piece in pieces}
         redo = {"none": (False,), "full": (True,), "sweep": (False, True)}[self.settings.recompute]
         for done, (mesh, piece) in enumerate(jobs):
             self.progress(f"mesh {mesh}, {piece.count} micro-batches", done / len(jobs))
@@ -189,12 +193,21 @@ class _Search:
             ]
             self.seconds["schemes"] += time.perf_counter() - begun
             known.add([s.time_s for s in schemes], [s.bound_bytes for s in schemes])
+            if too_many(tables):
+                among = Among(uses[piece.count], AxisUses())
+                add_assignments(among.schemes, tables, [s.assignment for s in schemes])
+                tables = self._tables(mesh, piece, among)
+                if mesh not in self.narrowed:
+                    self.narrowed.append(mesh)
             answers = self._solve(tables, self.settings.memory_bytes, known, done / len(jobs))
             known.add(answers.time_s, answers.bound_bytes)
+            if len(answers.time_s):
+                best = skyline(answers.time_s, answers.bound_bytes)
+                add_choices(uses[piece.count], tables, answers.choices, best)
             found.append(_Found(answers, builder, schemes))
         self.progress("uniting the frontiers", 1.0)
         if not len(known.time_s):
-            raise self._infeasible(jobs, found)
+            raise self._infeasible(found)
         return self._unite(found, known)
 
     def _pieces(self, classes: DimClasses) -> list[_Piece]:
@@ -211,10 +224,11 @@ class _Search:
             raise GraphError(f"no number of micro-batches is possible: {self.notes[-1]}")
         return pieces
 
-    def _tables(self, mesh: Mesh, piece: _Piece) -> Tables:
+    def _tables(self, mesh: Mesh, piece: _Piece, among: Among | None = None) -> Tables:
         settings = self.settings
         model = CostModel(self.cluster, mesh, settings.precision, settings.optimizer, piece.count)
-        return Tables(model, piece.decisions, recomputable=settings.recompute != "none")
+        recomputable = settings.recompute != "none"
+        return Tables(model, piece.decisions, recomputable=recomputable, among=among)
 
     def _solve(
         self, tables: Tables, cap: float | None, known: Known | None, begun_at: float
@@ -293,7 +307,11 @@ class _Search:
             schemes=self._shown(found),
             status=_status([f.answers.status for f in found], factor),
             factor=factor * rounding,
-            notes=[*self.notes, *mesh_remark(self.settings.meshes, self.cluster.meshes())],
+            notes=[
+                *self.notes,
+                *narrowed_remark(self.narrowed),
+                *mesh_remark(self.settings.meshes, self.cluster.meshes()),
+            ],
             settings=self.settings.to_dict(),
             seconds=self.seconds,
             costs=FrontierCosts(
@@ -324,7 +342,7 @@ class _Search:
             for name, (_, f, scheme) in best.items()
         ]
 
-    def _infeasible(self, jobs: list[tuple[Mesh, _Piece]], found: list[_Found]) -> InfeasibleError:
+    def _infeasible(self, found: list[_Found]) -> InfeasibleError:
         """Say the least memory that any strategy needs, and what takes it."""
         bounds = [f.answers.least_bound_bytes or 0.0 for f in found]
         schemes = [(s.bound_bytes, i, s.assignment) for i, f in enumerate(found) for s in f.schemes]
@@ -333,7 +351,7 @@ class _Search:
         for which in np.argsort(bounds, kind="stable").tolist():
             if best is not None and best[0] <= bounds[which]:
                 break
-            answers = self._solve(self._tables(*jobs[which]), None, None, which / len(jobs))
+            answers = self._solve(found[which].answers.tables, None, None, which / len(found))
             if not len(answers.bound_bytes):
                 continue
             point = int(np.argmin(answers.bound_bytes))
@@ -345,7 +363,7 @@ class _Search:
         total = float(leanest.costs.device_bytes)
         cap = self.settings.memory_bytes if self.settings.memory_bytes is not None else 0.0
         limit, needed = format_bytes_apart(cap, total)
-        exact = all(f.answers.problem.exact for f in found)
+        exact = not self.narrowed and all(f.answers.problem.exact for f in found)
         largest = "; ".join(
             f"{t.name} ({t.part}) {format_bytes(t.nbytes)}" for t in leanest.largest[:3]
         )

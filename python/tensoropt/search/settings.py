@@ -16,7 +16,7 @@ __all__ = ["DEFAULT_EPSILON", "Settings"]
 
 Recompute = Literal["none", "full", "sweep"]
 
-DEFAULT_AXES = 2
+DEFAULT_AXES = 3
 """Most axes of a mesh unless told otherwise (every level of a cluster has one): with three a block
 has hundreds of border states, and a search takes minutes."""
 

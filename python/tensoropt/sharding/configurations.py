@@ -8,7 +8,7 @@ of ``rule.linear[i]`` are ``Partial``). Layouts of operands, results and gradien
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +87,7 @@ def configurations(
     mesh_shape: Sequence[int],
     needs_grad: Sequence[bool],
     results_need_grad: Sequence[bool],
+    among: Callable[[Sequence[str]], bool] | None = None,
 ) -> Configurations:
     """Enumerate the legal configurations of an operator.
 
@@ -98,6 +99,8 @@ def configurations(
         Whether each operand carries a gradient.
     results_need_grad : sequence of bool
         Whether each result does.
+    among : callable, optional
+        Whether the labels of all axes that are longer than one may occur together; default: all.
 
     Returns
     -------
@@ -110,6 +113,9 @@ def configurations(
     table = np.array(
         list(itertools.product(range(len(choices)), repeat=len(mesh_shape))), np.int64
     ).reshape(-1, len(mesh_shape))
+    if among is not None:
+        divided = [axis for axis, size in enumerate(mesh_shape) if size > 1]
+        table = table[[among([choices[row[axis]] for axis in divided]) for row in table]]
     # An axis of size 1 splits nothing: one label is enough.
     for axis, size in enumerate(mesh_shape):
         if size == 1:
