@@ -67,8 +67,8 @@ test: lint test-rust test-python
 lint: lint-rust lint-python
 
 lint-rust: | $(BIN)/python
-	$(CARGO) fmt --check
-	$(CARGO) clippy --quiet --locked --all-targets -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --quiet --locked --all-targets --features serde -- -D warnings
 	$(CARGO) clippy --quiet --locked --all-targets --features python -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --locked --no-deps
@@ -91,7 +91,7 @@ lint-python: $(VENV)/.dev-requirements $(VENV)/.native
 OPEN_SYMBOLS = $(if $(shell $(BIN)/python tools/libpython.py),PYO3_BUILD_EXTENSION_MODULE=1)
 
 test-rust: | $(BIN)/python
-	$(CARGO) test --quiet --locked
+	$(CARGO) test --quiet --locked --workspace
 	$(CARGO) test --quiet --locked --features serde --lib exchange
 	$(CARGO) test --quiet --locked --features serde --test exchange --test iopddl --test malformed
 	$(CARGO) test --quiet --locked --features serde --doc exchange
