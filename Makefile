@@ -93,7 +93,7 @@ OPEN_SYMBOLS = $(if $(shell $(BIN)/python tools/libpython.py),PYO3_BUILD_EXTENSI
 test-rust: | $(BIN)/python
 	$(CARGO) test --quiet --locked --workspace
 	$(CARGO) test --quiet --locked --features serde --lib exchange
-	$(CARGO) test --quiet --locked --features serde --test exchange --test iopddl --test malformed
+	$(CARGO) test --quiet --locked --features serde --test exchange --test iopddl --test malformed --test soak
 	$(CARGO) test --quiet --locked --features serde --doc exchange
 	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --lib
 	$(OPEN_SYMBOLS) $(CARGO) test --quiet --locked --features python --doc

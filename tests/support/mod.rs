@@ -1,6 +1,9 @@
 //! Random problems, and a solver too simple to be wrong.
 #![allow(dead_code)] // Each test binary uses its own part.
 
+pub mod calls;
+pub mod json;
+
 use tensoropt::{Aggregate, CostGraph, FactorId, NodeId, Peak, Solution, Table};
 
 /// SplitMix64: small, seeded, the same everywhere.
