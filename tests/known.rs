@@ -5,12 +5,18 @@
 mod support;
 
 use support::{
-    Rng, all_costs, cover, front_of_pairs, key_of, larger, naive_front, problem_with, rows, seen,
+    Rng, all_costs, cover, front_of_pairs, key_of, larger, naive_front, problem_with, problems,
+    rows, seen,
 };
 use tensoropt::{Aggregate, CostGraph, Error, Peak, Solution, SolveOptions, Status, Table, solve};
 
-const SMALL: u64 = 1500;
-const LARGER: u64 = 300;
+fn few() -> u64 {
+    problems(1500)
+}
+
+fn some() -> u64 {
+    few() / 5
+}
 
 const SUMS: [Aggregate; 2] = [Aggregate::Sum; 2];
 const WITH_PEAK: [Aggregate; 3] = [Aggregate::Sum, Aggregate::Sum, Aggregate::Max];
@@ -235,7 +241,7 @@ fn beside(graph: &CostGraph) -> CostGraph {
 #[test]
 fn what_is_known_is_left_out_exactly() {
     let (mut covered, mut new) = (0, 0);
-    for seed in 0..SMALL {
+    for seed in 0..few() {
         let Some(case) = small(seed) else { continue };
         case.assert_exact();
         let known = case.counting();
@@ -248,7 +254,7 @@ fn what_is_known_is_left_out_exactly() {
 
 #[test]
 fn known_and_returned_points_hold_the_factor() {
-    for seed in 0..SMALL {
+    for seed in 0..few() {
         let Some(case) = small(seed) else { continue };
         for epsilon in [1e-3, 0.05, 0.5] {
             case.assert_covers(epsilon);
@@ -259,7 +265,7 @@ fn known_and_returned_points_hold_the_factor() {
 #[test]
 fn long_frontiers_hold_too() {
     let (mut points, mut most) = (0, 0);
-    for seed in 0..LARGER {
+    for seed in 0..some() {
         let case = larger_case(seed);
         case.assert_exact();
         for epsilon in [1e-3, 0.05] {
@@ -268,12 +274,12 @@ fn long_frontiers_hold_too() {
         points += case.truth.len();
         most = most.max(case.truth.len());
     }
-    assert!(points > 40 * LARGER as usize && most > 200, "short frontiers: {points}, {most}");
+    assert!(points > 40 * some() as usize && most > 200, "short frontiers: {points}, {most}");
 }
 
 #[test]
 fn same_bytes_for_any_number_of_threads() {
-    for seed in (0..LARGER).step_by(7) {
+    for seed in (0..some()).step_by(7) {
         let case = larger_case(seed);
         for epsilon in [0.0, 0.05] {
             let answer = |threads| {

@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod json;
+pub mod naive;
 
 use tensoropt::{Aggregate, CostGraph, FactorId, NodeId, Peak, Solution, Table};
 
@@ -97,12 +98,18 @@ fn edges(shape: &str, rng: &mut Rng) -> (u32, Vec<Vec<u32>>) {
     }
 }
 
-fn table(dims: &[u32], objectives: usize, largest: u64, rng: &mut Rng) -> Table {
+/// A table whose costs are below `largest`: so many percent of its cells are impossible, so many
+/// have one to three alternatives.
+pub fn table(
+    dims: &[u32],
+    objectives: usize,
+    (largest, holes, several): (u64, u64, u64),
+    rng: &mut Rng,
+) -> Table {
     let cells: u32 = dims.iter().product();
     let (mut offsets, mut costs) = (vec![0], Vec::new());
-    let (sparse, several) = (rng.chance(30), rng.chance(30));
     for _ in 0..cells {
-        let alternatives = match (sparse && rng.chance(25), several) {
+        let alternatives = match (rng.chance(holes), rng.chance(several)) {
             (true, _) => 0,
             (false, true) => 1 + rng.below(3),
             (false, false) => 1,
@@ -113,6 +120,18 @@ fn table(dims: &[u32], objectives: usize, largest: u64, rng: &mut Rng) -> Table 
         offsets.push((costs.len() / objectives) as u32);
     }
     Table::with_alternatives(dims, objectives, &offsets, &costs).unwrap()
+}
+
+/// A table of a small problem: some are sparse, some have alternatives in all cells.
+fn any_table(dims: &[u32], objectives: usize, largest: u64, rng: &mut Rng) -> Table {
+    let holes = if rng.chance(30) { 25 } else { 0 };
+    let several = if rng.chance(30) { 100 } else { 0 };
+    table(dims, objectives, (largest, holes, several), rng)
+}
+
+/// How many random problems to look at: `TENSOROPT_PROBLEMS`, or as many as CI can afford.
+pub fn problems(afford: u64) -> u64 {
+    std::env::var("TENSOROPT_PROBLEMS").ok().and_then(|n| n.parse().ok()).unwrap_or(afford)
 }
 
 /// A random problem small enough to enumerate.
@@ -143,7 +162,7 @@ pub fn problem_with(seed: u64, aggregates: &[Aggregate]) -> CostGraph {
         let shared = pool.iter().find(|table| table.dims() == [dim]).cloned();
         let own = match shared {
             Some(table) if rng.chance(50) => table,
-            _ => table(&[dim], aggregates.len(), largest, &mut rng),
+            _ => any_table(&[dim], aggregates.len(), largest, &mut rng),
         };
         pool.push(own.clone());
         let id = graph.add_table(own).unwrap();
@@ -157,7 +176,7 @@ pub fn problem_with(seed: u64, aggregates: &[Aggregate]) -> CostGraph {
         let shared = pool.iter().find(|table| table.dims() == shape).cloned();
         let own = match shared {
             Some(table) if rng.chance(50) => table,
-            _ => table(&shape, aggregates.len(), largest, &mut rng),
+            _ => any_table(&shape, aggregates.len(), largest, &mut rng),
         };
         pool.push(own.clone());
         let id = graph.add_table(own).unwrap();
