@@ -2,6 +2,7 @@
 #
 #   make demo   install into .venv and search a GPT of 2.7 billion parameters on 8 A100
 #   make test   the whole suite, Rust and Python, as CI runs it
+#   make peers  a table of times against other solvers and libraries, installed from PyPI for it
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +23,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 
 NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src -name '*.rs')
 
-.PHONY: help demo test lint lint-rust lint-python test-rust test-python native dev clean
+.PHONY: help demo test lint lint-rust lint-python test-rust test-python instructions peers native dev clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -61,7 +62,7 @@ demo: $(VENV)/.demo-requirements $(VENV)/.native
 
 # ---------------------------------------------------------------------------- test
 
-test: lint test-rust test-python
+test: lint test-rust test-python instructions
 	@echo "make test: all passed"
 
 lint: lint-rust lint-python
@@ -100,6 +101,14 @@ test-rust: | $(BIN)/python
 
 test-python: $(VENV)/.dev-requirements $(VENV)/.native
 	$(BIN)/python -m pytest
+
+# Counts instructions of sequential paths under valgrind, and says so where that is not installed.
+instructions:
+	@$(PYTHON) tools/instructions.py
+
+peers: $(VENV)/.native
+	$(BIN)/python -m pip install --quiet scipy moocore pytoulbar2 ortools
+	$(BIN)/python tools/peers.py
 
 clean:
 	rm -rf target $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
