@@ -140,6 +140,10 @@ pub(super) fn front<C: CostVector>(
     let mut last: Option<(u64, f64)> = None;
     for (number, at_most) in SIZES.into_iter().enumerate() {
         let known = pool.frontier();
+        if known.is_empty() {
+            // No plan within both caps is known yet: nothing to bound from above.
+            return Ok(None);
+        }
         let marks = bounds.marks(&base, &known, left_out, &leaves, &slot);
         let marked = marks.iter().flatten().flatten().filter(|&&mark| mark).count();
         guard.aim(bounds.targets(&known, left_out));

@@ -114,9 +114,8 @@ pub(crate) fn quotient(corner: Corner, &(weights, least): &(Weights, u64)) -> f6
 /// of up to `largest` must stay in range; scaling a weight down only blunts the bound.
 fn weights<C: CostVector>(points: &[C], largest: [u64; 2]) -> Vec<Weights> {
     let in_range = |w: Weights| {
-        let sum =
-            u128::from(w[0]) * u128::from(largest[0]) + u128::from(w[1]) * u128::from(largest[1]);
-        sum <= u128::from(scalar::LARGEST)
+        let [x, y] = [0, 1].map(|i| u128::from(w[i]) * u128::from(largest[i]));
+        x.checked_add(y).is_some_and(|sum| sum <= u128::from(scalar::LARGEST))
     };
     let mut vertices = Vec::new();
     hull(points, &mut vertices);

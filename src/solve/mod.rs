@@ -83,7 +83,7 @@ pub fn solve_watched(
     watch: &mut dyn Watch,
 ) -> Result<Solution> {
     options.validate(graph)?;
-    let deadline = options.time_limit.map(|limit| Instant::now() + limit);
+    let deadline = options.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let pool = pool::pool(options.threads)?;
     let meter = Meter::default();
     let job = || match refine::run(graph, options, &meter) {
@@ -149,7 +149,7 @@ pub fn contract_watched(
             return Err(Error::Option { option: "keep", what: format!("{node} is named twice") });
         }
     }
-    let deadline = options.time_limit.map(|limit| Instant::now() + limit);
+    let deadline = options.time_limit.and_then(|limit| Instant::now().checked_add(limit));
     let pool = pool::pool(options.threads)?;
     let meter = Meter::default();
     let view = View::all(graph, options);
