@@ -277,6 +277,18 @@ fn long_frontiers_hold_too() {
     assert!(points > 40 * some() as usize && most > 200, "short frontiers: {points}, {most}");
 }
 
+/// Found by looking at 20,000: with both objectives capped, no plan on the hull is within both caps.
+#[test]
+fn two_caps_that_leave_nothing_on_the_hull() {
+    small(15_815).expect("the problem has answers").assert_exact();
+    for seed in [1773, 2015] {
+        let case = larger_case(seed);
+        assert!(case.truth.is_empty(), "seed {seed}: nothing is within the caps");
+        case.assert_exact();
+        case.assert_covers(0.05);
+    }
+}
+
 #[test]
 fn same_bytes_for_any_number_of_threads() {
     for seed in (0..some()).step_by(7) {
