@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tensoropt.cost.assignment import Assignment, gather_of
+from tensoropt.cost.keeping import Wait
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.parts import Parts
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
@@ -23,6 +24,9 @@ from tensoropt.errors import ShardingError
 from tensoropt.sharding.decisions import Conversion, Decisions
 
 __all__ = ["CollectiveUse", "Evaluation", "evaluate"]
+
+SCATTERING = ("zero2", "zero3", "zero3_keep")
+"""Schemes that scatter a gradient in every micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +315,22 @@ class _Sum:
         self.totals = Totals()
         self.details = details
         operators = operator_parts(parts, assignment, segment.positions)
-        need = {p: part.working_bytes for p, part in operators.items()}
+        need = {p: max(part.working_bytes, part.copied_bytes) for p, part in operators.items()}
+        scatters: set[int] = set()
         for position, part in operators.items():
             self._add_operator(parts.graph.operators[position].name, part)
         found = conversion_parts(parts, assignment, operators, segment.links)
         for index, (link, conversion) in zip(segment.links, found, strict=True):
             self._add_conversion(link, conversion)
+            moving = conversion.transient_bytes
             if link.target.kind == "operator":
                 by = operators[int(link.target.key)]
-                if link.source.kind == "tensor":
-                    state = assignment.tensors[link.tensor]
-                    self._need(parts.reading_bytes(index, state, by))
-                if conversion.regathered:
-                    # Beside the gradient of the operand, which took the place of what was kept;
-                    # other operands may be gathered again too.
-                    again = max(conversion.target_bytes, by.kept_bytes)
-                    self._need(again + by.working_bytes)
-            if parts.waits[index]:
-                self._hold(conversion.source_bytes - conversion.target_bytes)
+                self._need(parts.reading_bytes(index, conversion, by))
+                if link.source.kind == "parameter":
+                    self._need_tied(assignment, link, conversion, by)
+                moving += parts.other_bytes(link, by) if moving else 0.0
+            self._need(moving)
+            self._hold(self._waiting_bytes(index, conversion))
         for name, reader, parameter in parameter_parts(
             parts, assignment, operators, segment.groups
         ):
@@ -337,8 +339,29 @@ class _Sum:
                 self._need(parameter.transient_bytes)
             else:
                 need[reader] += parameter.transient_bytes
-        for nbytes in need.values():
-            self._need(nbytes)
+                if assignment.schemes[name].name in SCATTERING:
+                    scatters.add(reader)
+        for position, nbytes in need.items():
+            # Gradients to be scattered lie beside what is gathered again for their operator.
+            again = operators[position].again_bytes if position in scatters else 0.0
+            self._need(nbytes + again)
+
+    def _need_tied(
+        self, assignment: Assignment, link: Conversion, part: ConversionPart, by: OperatorPart
+    ) -> None:
+        """A reader of a tied parameter needs the gathered weight, and makes a whole gradient."""
+        tied = self.parts.parameter(link.tensor, part.source, assignment.schemes[link.tensor])
+        need = max(by.working_bytes, by.copied_bytes) + tied.scattered_bytes
+        need += by.again_bytes if tied.scattered_bytes else 0.0
+        self._need(need if part.same else need + tied.gathered_bytes)
+
+    def _waiting_bytes(self, index: int, part: ConversionPart) -> float:
+        """What a tensor or its gradient takes, while others run, that is not charged elsewhere."""
+        link, waits = self.parts.links[index], self.parts.waits[index]
+        if waits is Wait.ALL:
+            view = self.parts.keepers.routes.is_view(link.target)
+            return max(part.source_bytes, part.target_bytes if view else 0.0)
+        return part.source_bytes - part.target_bytes if waits is Wait.EXCESS else 0.0
 
     def _add_operator(self, name: str, part: OperatorPart) -> None:
         runs = 2 if self.redo else 1
@@ -367,7 +390,6 @@ class _Sum:
                 why = "redistribution"
                 self.totals.time += self._issue(moves, phase, link.tensor, why, self.m)
         self._save(link.tensor, part.saved_bytes, redo)
-        self._need(part.transient_bytes)
 
     def _add_parameter(self, name: str, part: ParameterPart) -> None:
         totals = self.totals
@@ -414,7 +436,7 @@ class _Sum:
                 saved[subject] = saved.get(subject, 0.0) + nbytes
 
     def _hold(self, nbytes: float) -> None:
-        """A gradient waits that grew by so much on its way to where it waits."""
+        """A tensor or a gradient waits that takes so much more than was charged for it."""
         if self.redo:
             self.totals.dropped += max(nbytes, 0.0)
         else:

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_parts
 from tensoropt.cost.events import Buffer, Event, Mark, Program
+from tensoropt.cost.liveness import replay
 from tensoropt.cost.parts import Parts
+from tensoropt.cost.prefetch import Point, Step, Trace, early
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
 from tensoropt.sharding.decisions import Conversion
 
@@ -48,7 +50,13 @@ def build_program(
     ShardingError
         If the assignment is illegal.
     """
-    return _Walk(parts, assignment, frozenset(passed_over)).program()
+    walk = _Walk(parts, assignment, frozenset(passed_over), {})
+    program = walk.program()
+    if not any(walk.trace.passes):
+        return program
+    # Walked once more, with weights gathered as early as there is room for them.
+    points = early(walk.trace, replay(program).timeline, walk.come_and_go)
+    return _Walk(parts, assignment, frozenset(passed_over), points).program()
 
 
 @dataclass(slots=True)
@@ -82,19 +90,28 @@ class _Weights:
     gathered: list[_Value] | None = None
 
 
-Step = tuple[str, int]
-
-
 class _Walk:
-    """Emits events; remembers where every tensor lies."""
+    """Emits events; remembers where every tensor lies.
 
-    def __init__(self, parts: Parts, assignment: Assignment, passed_over: frozenset[int]) -> None:
+    Weights are gathered at the last moment, or at the points that are given.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        assignment: Assignment,
+        passed_over: frozenset[int],
+        points: Mapping[Point, Sequence[Step]],
+    ) -> None:
         self.parts = parts
         self.graph = parts.graph
         self.rules = parts.decisions.rules
         self.assignment = assignment
         self.m = assignment.micro_batches
         self.passed_over = passed_over
+        self.points = points
+        self.trace = Trace()
+        self.come_and_go: dict[Step, tuple[float, float]] = {}
         walked = [s for s in parts.segments if s.block not in passed_over]
         self.groups = sorted(itertools.chain.from_iterable(s.groups for s in walked))
         positions = sorted(itertools.chain.from_iterable(s.positions for s in walked))
@@ -162,9 +179,8 @@ class _Walk:
         return steps
 
     def _pass(self, name: str, steps: Sequence[Step]) -> None:
-        """Run steps; weights kept in pieces are gathered one operator with weights ahead."""
-        upcoming = [step for step in steps if self.weights[step[1]].entries]
-        upcoming.reverse()
+        """Run steps; weights kept in pieces are gathered ahead of them."""
+        self.trace.passes.append([])
         block_at = {p: i for i, b in enumerate(self.graph.blocks) for p in range(b.start, b.stop)}
         inside: int | None = -1
         for step in steps:
@@ -176,11 +192,7 @@ class _Walk:
                     self._pass_over(name, inside)
             if inside in self.passed_over:
                 continue
-            if upcoming and step == upcoming[-1]:
-                for ahead in upcoming[:-3:-1]:
-                    if self.weights[ahead[1]].gathered is None and self._has_gathers(*ahead):
-                        self._gather(ahead[1], ahead[0])
-                upcoming.pop()
+            self._reach(step, "begins")
             if phase == "backward":
                 self._backward(position)
             else:
@@ -306,6 +318,25 @@ class _Walk:
             for position in distinct:
                 self.weights[position].entries.append((name, part))
 
+    def _reach(self, step: Step, moment: str) -> None:
+        """Gather what is to be gathered at this point, or must be now."""
+        self.trace.points[*step, moment] = len(self.events)
+        for phase, position in self.points.get((*step, moment), ()):
+            self._gather(position, phase)
+        phase, position = step
+        weights = self.weights[position]
+        if moment == "runs" and weights.gathered is None and self._has_gathers(phase, position):
+            self._gather(position, phase)
+            sizes = [self._come_and_go(name, part, phase) for name, part in weights.entries]
+            self.come_and_go[step] = (sum(s[0] for s in sizes), sum(s[1] for s in sizes))
+            self.trace.passes[-1].append(step)
+
+    def _come_and_go(self, name: str, part: ParameterPart, phase: str) -> tuple[float, float]:
+        """Bytes of a weight that is gathered and dropped again, and of the last step of that."""
+        moves = [] if part.kept_bytes else self._gathers(name, part, phase)
+        last = [move.local_bytes for move in moves[-2:]]
+        return (last[-1], sum(last)) if last else (0.0, 0.0)
+
     def _has_gathers(self, phase: str, position: int) -> bool:
         return any(
             self._gathers(name, part, phase) or (phase == "forward" and part.step_forward)
@@ -363,11 +394,16 @@ class _Walk:
         part = self.operators[position]
         rule = self.rules[position]
         operator = self.graph.operators[position]
+        arrivals = self.into[position]
+        for link, conversion in arrivals:
+            if link.source.kind != "parameter":
+                self.operands[position, link.operand] = self._arrive(link, conversion, phase)
+        self._reach((phase, position), "runs")
+        for link, conversion in arrivals:
+            if link.source.kind == "parameter":
+                self.operands[position, link.operand] = self._arrive(link, conversion, phase)
         values = self._read_weights(position)
-        for link, conversion in self.into[position]:
-            value = self._arrive(link, conversion, phase)
-            self.operands[position, link.operand] = value
-            values.append(value)
+        values += [self.operands[position, link.operand] for link, _ in arrivals]
         if rule.alias:
             shared = self.operands.get((position, 0)) or _Value(
                 next((v.buffer for v in values if v.buffer), None),
@@ -390,6 +426,7 @@ class _Walk:
         operator = self.graph.operators[position]
         needs = [e for v in values for e in v.ready]
         event = self._emit("kernel", phase, operator.name, part.forward_s, needs)
+        self.trace.kernels[phase, position] = event
         for value in values:
             self._use(value, event)
         for operand, tensor in enumerate(self.graph.operands(operator)):
@@ -431,14 +468,15 @@ class _Walk:
         operator = self.graph.operators[position]
         incoming = self._result_gradients(position)
         if rule.alias:
+            self._reach(("backward", position), "runs")
             outgoing = self._view_gradients(position, incoming)
         else:
-            values = [self._saved(self.operands.get((position, o))) for o in rule.saved_inputs]
-            values += [self._saved(self.results.get((position, o))) for o in rule.saved_outputs]
+            values = self._kept_values(position)
             values += [self.extras.get(position, _Value()), *incoming]
             values += self._read_weights(position)
             needs = [e for v in values for e in v.ready]
             event = self._emit("kernel", "backward", operator.name, part.backward_s, needs)
+            self.trace.kernels["backward", position] = event
             for value in values:
                 self._use(value, event)
             ready = event
@@ -459,6 +497,17 @@ class _Walk:
             if link.operand in outgoing:
                 self._send_back(link, conversion, outgoing[link.operand])
 
+    def _kept_values(self, position: int) -> list[_Value]:
+        """What an operator kept, and its weights, as it needs them in its backward pass."""
+        rule = self.rules[position]
+        weights = {c.operand for c, _ in self.into[position] if c.source.kind == "parameter"}
+        first = [o for o in rule.saved_inputs if o not in weights]
+        found = [self._saved(self.operands.get((position, o))) for o in first]
+        found += [self._saved(self.results.get((position, o))) for o in rule.saved_outputs]
+        self._reach(("backward", position), "runs")
+        last = [o for o in rule.saved_inputs if o in weights]
+        return found + [self._saved(self.operands.get((position, o))) for o in last]
+
     def _saved(self, value: _Value | None) -> _Value:
         """What was kept for backward; gathered again if only its shard was."""
         if value is None:
@@ -470,7 +519,8 @@ class _Walk:
             sizes = (part.source_bytes, part.target_bytes)
             value.again.found = self._convert(
                 part.forward,
-                value.again.source,
+                # Which may itself be gathered again: views hand on what reached them.
+                self._saved(value.again.source),
                 value.again.tensor,
                 "activation",
                 "backward",
