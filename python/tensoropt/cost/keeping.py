@@ -82,7 +82,8 @@ class Keepers:
 
         Whether it is gathered again is then decided where the view reads.
         """
-        if link.source.kind != "operator" or self.routes.is_view(link.target):
+        ends = (link.source.kind, link.target.kind)
+        if ends != ("operator", "operator") or self.routes.is_view(link.target):
             return False
         source = int(link.source.key)
         return self._is_view(source) and self._keeps(int(link.target.key), link.operand)

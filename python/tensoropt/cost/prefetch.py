@@ -77,6 +77,9 @@ def early(
                 first = soonest = place[*step, "begins"]
             else:
                 first = place[*before, "begins"]
+                if before[1] == step[1]:
+                    # The same weights, dropped between two passes of their operator.
+                    first = place[*before, "runs"] + 1
             whole, most = sizes[step]
             room = max(highest[first : last + 1])
             room = max([room, *_beside_kernels(trace, levels, sizes, (before, step))]) + ROUNDING

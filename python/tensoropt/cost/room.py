@@ -108,7 +108,6 @@ class Routes:
         made = [t.size for t in self.graph.results(operator)]
         return made == [self.graph.tensors[operator.inputs[0]].size]
 
-
     def storage(self, link: Conversion) -> Conversion | None:
         """The conversion that begins a way of which views hand on all, to one reader; if any."""
         while self.is_view(link.source):

@@ -440,7 +440,7 @@ class Tables:
         reader = self.terms_of_operator(int(link.target.key))
         own = np.maximum(reader.working_bytes, reader.copied_bytes)[None, :]
         own = own + reader.kept_bytes[None, :] * (scattered > 0)
-        return own + scattered + np.where(same, 0.0, gathered)
+        return np.asarray(own + scattered + np.where(same, 0.0, gathered))
 
     # States at the ends of links.
 
@@ -502,4 +502,4 @@ class Tables:
 
 def _beside(needed: FloatArray, others: FloatArray) -> FloatArray:
     """What a conversion needs, where there is one, with what lies beside it."""
-    return needed + np.where(needed > 0, others, 0.0)
+    return np.asarray(needed + np.where(needed > 0, others, 0.0))
