@@ -10,6 +10,7 @@ here goes through the search.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -328,7 +329,7 @@ class _Sum:
                 self._need(parts.reading_bytes(index, conversion, by))
                 if link.source.kind == "parameter":
                     self._need_tied(assignment, link, conversion, by)
-                moving += parts.other_bytes(link, by) if moving else 0.0
+                moving += parts.other_bytes(link, conversion, by) if moving else 0.0
             self._need(moving)
             self._hold(self._waiting_bytes(index, conversion))
         for name, reader, parameter in parameter_parts(
@@ -351,17 +352,24 @@ class _Sum:
     ) -> None:
         """A reader of a tied parameter needs the gathered weight, and makes a whole gradient."""
         tied = self.parts.parameter(link.tensor, part.source, assignment.schemes[link.tensor])
-        need = max(by.working_bytes, by.copied_bytes) + tied.scattered_bytes
-        need += by.again_bytes if tied.scattered_bytes else 0.0
+        need = max(by.working_bytes, by.copied_bytes)
+        if tied.scattered_bytes:
+            need += by.again_bytes
+        # A weight that is not gathered is counted twice: with its state, and as it is read.
+        twice = not tied.gathered_bytes and not self.parts.keepers.routes.is_view(link.target)
+        need += max(tied.scattered_bytes - (part.target_bytes if twice else 0.0), 0.0)
         self._need(need if part.same else need + tied.gathered_bytes)
 
     def _waiting_bytes(self, index: int, part: ConversionPart) -> float:
         """What a tensor or its gradient takes, while others run, that is not charged elsewhere."""
-        link, waits = self.parts.links[index], self.parts.waits[index]
-        if waits is Wait.ALL:
-            view = self.parts.keepers.routes.is_view(link.target)
-            return max(part.source_bytes, part.target_bytes if view else 0.0)
-        return part.source_bytes - part.target_bytes if waits is Wait.EXCESS else 0.0
+        parts, link, waits = self.parts, self.parts.links[index], self.parts.waits[index]
+        if waits.how is Wait.ALL:
+            # In the smaller layout, or as a view of the other.
+            view = parts.keepers.routes.is_view(link.target)
+            least = part.target_bytes if view else min(part.source_bytes, part.target_bytes)
+            each = parts.model.itemsize(parts.graph.tensors[link.tensor])
+            return least - waits.room * each / math.prod(parts.model.mesh_shape)
+        return part.source_bytes - part.target_bytes if waits.how is Wait.EXCESS else 0.0
 
     def _add_operator(self, name: str, part: OperatorPart) -> None:
         runs = 2 if self.redo else 1

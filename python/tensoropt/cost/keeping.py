@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.room import Keeping, Room, Routes, Wait
+from tensoropt.cost.room import EXCESS, NOTHING, Keeping, Room, Routes, Wait, Waiting
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 from tensoropt.sharding.rule import Rule
 
@@ -104,15 +104,15 @@ class Keepers:
         later = reader < max(p for p, _ in self._readers[link.tensor])
         return later, self._keeps(reader, link.operand)
 
-    def waits(self, link: Conversion) -> Wait:
+    def waits(self, link: Conversion) -> Waiting:
         """How much of a tensor and its gradient lies there, uncharged, while others are worked on.
 
         See :class:`Room` for tensors, :meth:`_returns_larger` for gradients.
         """
-        larger = Wait.EXCESS if self._returns_larger(link) else Wait.NOTHING
-        if self.graph.tensors[link.tensor].kind != "activation":
-            return larger
-        return max(larger, self._room.wait(link))
+        found = NOTHING
+        if self.graph.tensors[link.tensor].kind == "activation":
+            found = self._room.wait(link)
+        return EXCESS if found is NOTHING and self._returns_larger(link) else found
 
     def _returns(self, link: Conversion) -> bool:
         """Whether a gradient takes the place of what the reader of its tensor kept."""

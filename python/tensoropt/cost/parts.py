@@ -53,7 +53,7 @@ class Parts:
     Attributes
     ----------
     links : list of Conversion
-    waits : list of Wait
+    waits : list of Waiting
         For every link, how much of its tensor and gradient lies there while others are worked on.
     segments : tuple of Segment
         The repeated blocks in order, then what is outside.
@@ -338,14 +338,25 @@ class Parts:
             need = max(need, held + reader.working_bytes)
         return need
 
-    def other_bytes(self, link: Conversion, reader: OperatorPart) -> float:
-        """What an operator's other operands take, which may lie there while one is converted."""
+    def other_bytes(
+        self, link: Conversion, conversion: ConversionPart, reader: OperatorPart
+    ) -> float:
+        """What an operator's other operands take, which may lie there while one is converted.
+
+        Gradients of a parameter that it reads twice are added up where the parameter is kept.
+        """
         operands = self.graph.operands(self.graph.operators[int(link.target.key)])
-        return sum(
-            reader.operand_bytes[operand]
-            for operand, tensor in enumerate(operands)
-            if tensor is not None and tensor.kind == "activation" and operand != link.operand
-        )
+        found = 0.0
+        for operand, (tensor, nbytes) in enumerate(
+            zip(operands, reader.operand_bytes, strict=True)
+        ):
+            if tensor is None or operand == link.operand:
+                continue
+            if tensor.kind == "activation":
+                found += nbytes
+            elif tensor.name == link.tensor and tensor.kind == "parameter":
+                found += max(nbytes, conversion.source_bytes)
+        return found
 
     def _is_repeated(self, state: State) -> bool:
         """Whether some ranks hold the same part."""

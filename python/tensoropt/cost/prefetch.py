@@ -3,8 +3,8 @@
 A weight may be gathered while the operator with weights before its own is worked on, so that the
 collective hides behind kernels. It then lies there beside other operators. A plan knows what each
 of them needs, so it gathers a weight only as early as that does not raise the peak of the stretch
-from one operator to the next: beside either operator's kernel there is room for twice its weight
-(a scheme is charged for two of them beside what the operator reads).
+from one operator to the next. Beside a kernel there is room for twice its weight: a scheme is
+charged for two of them beside what the operator reads (a tied one only for what it needs).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Point", "Step", "Trace", "early"]
+__all__ = ["Gathered", "Point", "Step", "Trace", "early"]
 
 Step = tuple[str, int]
 """A phase and the position of an operator."""
@@ -25,6 +25,25 @@ Point = tuple[str, int, str]
 
 ROUNDING = 1e-3
 """Bytes by which sums may differ where shards are uneven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bytes of weights that are gathered for a step, of those that come and go.
+
+    Attributes
+    ----------
+    whole : float
+        Once they are gathered.
+    most : float
+        The most that lies there on the way.
+    spare : float
+        For how much more there is room beside the kernel.
+    """
+
+    whole: float
+    most: float
+    spare: float
 
 
 @dataclass(slots=True)
@@ -49,7 +68,7 @@ class Trace:
 def early(
     trace: Trace,
     levels: npt.NDArray[np.float64],
-    sizes: Mapping[Step, tuple[float, float]],
+    sizes: Mapping[Step, Gathered],
 ) -> dict[Point, list[Step]]:
     """At which points the weights of which steps are gathered.
 
@@ -58,9 +77,7 @@ def early(
     trace : Trace
     levels : (events,) float array
         Bytes that lie there while each event runs, each weight gathered at the last moment.
-    sizes : mapping of Step to (float, float)
-        Bytes of its weights once gathered, of those that come and go; and the most that lies there
-        on the way.
+    sizes : mapping of Step to Gathered
     """
     names = list(trace.points)
     edges = [*trace.points.values(), len(levels)]
@@ -80,14 +97,14 @@ def early(
                 if before[1] == step[1]:
                     # The same weights, dropped between two passes of their operator.
                     first = place[*before, "runs"] + 1
-            whole, most = sizes[step]
+            size = sizes[step]
             room = max(highest[first : last + 1])
             room = max([room, *_beside_kernels(trace, levels, sizes, (before, step))]) + ROUNDING
             start = last
-            while start > max(first, soonest) and filled[start - 1] + most <= room:
+            while start > max(first, soonest) and filled[start - 1] + size.most <= room:
                 start -= 1
             for number in range(start, last):
-                filled[number] += whole
+                filled[number] += size.whole
             found.setdefault(names[start], []).append(step)
             before, soonest = step, start
     return found
@@ -100,12 +117,12 @@ def _highest(levels: npt.NDArray[np.float64], start: int, stop: int) -> float:
 def _beside_kernels(
     trace: Trace,
     levels: npt.NDArray[np.float64],
-    sizes: Mapping[Step, tuple[float, float]],
+    sizes: Mapping[Step, Gathered],
     steps: Sequence[Step | None],
 ) -> list[float]:
     """What may lie there while kernels run whose weights come and go."""
     return [
-        float(levels[trace.kernels[step]]) + 2.0 * sizes[step][0]
+        float(levels[trace.kernels[step]]) + sizes[step].spare
         for step in steps
         if step is not None and step in trace.kernels
     ]

@@ -23,7 +23,7 @@ from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_
 from tensoropt.cost.events import Buffer, Event, Mark, Program
 from tensoropt.cost.liveness import replay
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.prefetch import Point, Step, Trace, early
+from tensoropt.cost.prefetch import Gathered, Point, Step, Trace, early
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
 from tensoropt.cost.recorder import Again, Recorder, Value, Weights
 from tensoropt.sharding.decisions import Conversion
@@ -81,7 +81,7 @@ class _Walk(Recorder):
         self.passed_over = passed_over
         self.points = points
         self.trace = Trace()
-        self.come_and_go: dict[Step, tuple[float, float]] = {}
+        self.come_and_go: dict[Step, Gathered] = {}
         walked = [s for s in parts.segments if s.block not in passed_over]
         self.groups = sorted(itertools.chain.from_iterable(s.groups for s in walked))
         positions = sorted(itertools.chain.from_iterable(s.positions for s in walked))
@@ -226,14 +226,20 @@ class _Walk(Recorder):
         if moment == "runs" and weights.gathered is None and self._has_gathers(phase, position):
             self._gather(position, phase)
             sizes = [self._come_and_go(name, part, phase) for name, part in weights.entries]
-            self.come_and_go[step] = (sum(s[0] for s in sizes), sum(s[1] for s in sizes))
+            self.come_and_go[step] = Gathered(
+                sum(s.whole for s in sizes), sum(s.most for s in sizes), sum(s.spare for s in sizes)
+            )
             self.trace.passes[-1].append(step)
 
-    def _come_and_go(self, name: str, part: ParameterPart, phase: str) -> tuple[float, float]:
-        """Bytes of a weight that is gathered and dropped again, and of the last step of that."""
+    def _come_and_go(self, name: str, part: ParameterPart, phase: str) -> Gathered:
+        """Bytes of a weight that is gathered and dropped again."""
         moves = [] if part.kept_bytes else self._gathers(name, part, phase)
         last = [move.local_bytes for move in moves[-2:]]
-        return (last[-1], sum(last)) if last else (0.0, 0.0)
+        if not last:
+            return Gathered(0.0, 0.0, 0.0)
+        return Gathered(
+            last[-1], sum(last), 0.0 if name in self.assignment.tensors else 2 * last[-1]
+        )
 
     def _has_gathers(self, phase: str, position: int) -> bool:
         return any(
@@ -345,6 +351,7 @@ class _Walk(Recorder):
         for output, name in enumerate(operator.outputs):
             buffer = self.allocate(name, "activation", part.result_bytes[output], event)
             self.results[position, output] = Value(buffer, (ready,))
+        self._make_small(position, phase)
         if part.saved_bytes:
             buffer = self.allocate(operator.name, "saved for backward", part.saved_bytes, event)
             self.extras[position] = Value(buffer, (event,))
@@ -362,11 +369,37 @@ class _Walk(Recorder):
                 source = self._saved(source)
         if part.same:
             return source
+        if self._is_made_small(link, part) and not self._keeps_result(link):
+            # Converted when it was made.
+            return source
         sizes = (part.source_bytes, part.target_bytes)
         value = self.convert(part.forward, source, link.tensor, "activation", phase, sizes)
         if part.regathered:
             value.again = Again(link.tensor, source, part)
         return value
+
+    def _is_made_small(self, link: Conversion, part: ConversionPart) -> bool:
+        """Whether a tensor waits for its one reader as that reads it, since it is smaller so.
+
+        And its gradient waits so for the producer.
+        """
+        ends = (link.source.kind, link.target.kind)
+        if ends != ("operator", "operator") or self.rules[int(link.source.key)].alias:
+            return False
+        return not part.same and part.source_bytes > part.target_bytes
+
+    def _make_small(self, position: int, phase: str) -> None:
+        """Convert results that are smaller as they are read."""
+        for link, part in self.out_of[position]:
+            if self._is_made_small(link, part) and not self._keeps_result(link):
+                place = position, link.output
+                sizes = (part.source_bytes, part.target_bytes)
+                self.results[place] = self.convert(
+                    part.forward, self.results[place], link.tensor, "activation", phase, sizes
+                )
+
+    def _keeps_result(self, link: Conversion) -> bool:
+        return self.parts.keepers.of(link).producer
 
     # Backward.
 
@@ -441,9 +474,13 @@ class _Walk(Recorder):
     def _result_gradients(self, position: int) -> list[Value]:
         """Gradients of an operator's results, as far as somebody asked for them."""
         for link, conversion in self.out_of[position]:
+            place = position, link.output
             if link.target.kind == "tensor" and link.tensor in self.node_gradients:
                 value = self.node_gradients.pop(link.tensor)
-                self.gradients[position, link.output] = self._convert_back(link, conversion, value)
+                self.gradients[place] = self._convert_back(link, conversion, value)
+            elif place in self.gradients and self._is_made_small(link, conversion):
+                value = self.gradients[place]
+                self.gradients[place] = self._convert_back(link, conversion, value)
         outputs = range(len(self.graph.operators[position].outputs))
         found = [self.gradients.pop((position, o), None) for o in outputs]
         return [value for value in found if value is not None]
@@ -473,7 +510,8 @@ class _Walk(Recorder):
 
     def _send_back(self, link: Conversion, part: ConversionPart, value: Value) -> None:
         """Bring a gradient to where its tensor came from; gradients of several readers add up."""
-        value = self._convert_back(link, part, value)
+        if not self._is_made_small(link, part):
+            value = self._convert_back(link, part, value)
         if link.source.kind == "operator":
             self.gradients[int(link.source.key), link.output] = value
         elif link.source.kind == "tensor":

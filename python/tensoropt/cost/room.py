@@ -7,6 +7,7 @@ other means. Positions are those of operators in the order of execution.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from enum import IntEnum
 
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 
-__all__ = ["Keeping", "Room", "Routes", "Wait"]
+__all__ = ["EXCESS", "NOTHING", "Keeping", "Room", "Routes", "Wait", "Waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,17 @@ class Wait(IntEnum):
     NOTHING = 0
     EXCESS = 1
     ALL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How much waits and, of what waits in full, for how many elements there is room elsewhere."""
+
+    how: Wait
+    room: float = 0.0
+
+
+NOTHING, EXCESS = Waiting(Wait.NOTHING), Waiting(Wait.EXCESS)
 
 
 class Routes:
@@ -164,24 +176,82 @@ class Room:
         for position in positions:
             if self._is_used(position):
                 self._used.add(position)
+        self._alone = self._share_later()
 
-    def wait(self, link: Conversion) -> Wait:
-        """How much of a conversion's tensor, and its gradient, has no room."""
+    def wait(self, link: Conversion) -> Waiting:
+        """How much of a conversion's tensor, and its gradient, has no room of its own."""
         routes = self.routes
         if link.source.kind != "operator":
-            return Wait.NOTHING
-        used = Wait.EXCESS if int(link.source.key) in self._used else Wait.NOTHING
-        if link.target.kind != "operator":
-            return used
-        ends, _ = routes.ends(link)
-        storage = routes.storage(link)
-        guest = any(storage in self._guests[p] for p in ends)
-        if routes.is_view(link.source):
-            # What waits is charged where its storage comes from.
-            return Wait.EXCESS if guest else used
-        if not self._waits(link):
-            return used
-        return Wait.EXCESS if guest or self._returns(link) else Wait.ALL
+            return NOTHING
+        if link in self._alone:
+            return Waiting(Wait.ALL, self._alone[link])
+        handed_on = int(link.source.key) in self._used
+        if link.target.kind == "operator" and routes.is_view(link.source):
+            storage = routes.storage(link)
+            handed_on |= any(storage in self._guests[p] for p in routes.ends(link)[0])
+        return EXCESS if handed_on else NOTHING
+
+    def _share_later(self) -> dict[Conversion, float]:
+        """Ways whose tensors find no room, with elements of later tensors that leave some.
+
+        What is kept of tensors made after an operator is not there while it runs, in neither pass.
+        All ranks together hold at least all of it, which those that wait meanwhile share by size;
+        within a block, or outside all of them.
+        """
+        routes = self.routes
+        inside = routes.decisions.block_of
+        spans: dict[Conversion, range] = {}
+        for link in routes.links:
+            kinds = (link.source.kind, link.target.kind)
+            if kinds != ("operator", "operator") or routes.is_view(link.source):
+                continue
+            if not self._waits(link) or self._returns(link):
+                continue
+            ends = routes.ends(link)[0]
+            if not any(link in self._guests[p] for p in ends):
+                spans[link] = range(int(link.source.key) + 1, max(ends))
+        later = self._kept_later() if spans else {}
+        shares = dict.fromkeys(spans, math.inf)
+        for position, rule in routes.rules.items():
+            for block in dict.fromkeys(inside.get(link.source) for link in spans):
+                waiting = {
+                    link: self._size(link)
+                    for link, span in spans.items()
+                    if position in span and inside.get(link.source) == block
+                }
+                if rule.alias or not waiting:
+                    continue
+                room = later[block][position]
+                total = sum(waiting.values())
+                for link, size in waiting.items():
+                    shares[link] = min(shares[link], room * size / total)
+        return shares
+
+    def _kept_later(self) -> dict[int | None, dict[int, int]]:
+        """Kept elements of what is made after each operator, in each block and outside."""
+        routes = self.routes
+        inside = routes.decisions.block_of
+        blocks = {inside.get(Node("operator", p)) for p in routes.rules}
+        found: dict[int | None, dict[int, int]] = {block: {} for block in blocks}
+        sums = dict.fromkeys(blocks, 0)
+        for position in sorted(routes.rules, reverse=True):
+            for block in blocks:
+                found[block][position] = sums[block]
+            node = Node("operator", position)
+            if position in self._used or routes.is_view(node):
+                continue
+            for link in routes.leaving[node]:
+                keeping = self._keeping(link)
+                kept = (keeping.reader or keeping.producer) and link.target not in self._borders
+                tensor = routes.graph.tensors[link.tensor]
+                if kept and tensor.is_floating:
+                    sums[inside.get(node)] += tensor.size
+        return found
+
+    def _size(self, link: Conversion) -> int:
+        """Elements; integers count four times."""
+        tensor = self.routes.graph.tensors[link.tensor]
+        return tensor.size if tensor.is_floating else 4 * tensor.size
 
     def _waits(self, link: Conversion) -> bool:
         """Whether others run between the producer of a tensor and its one reader."""

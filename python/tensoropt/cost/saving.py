@@ -163,7 +163,7 @@ class Savings:
 
     # What waits.
 
-    def waiting(self, link: Conversion) -> int:
+    def waiting(self, link: Conversion) -> tuple[int, float]:
         """What a tensor, or its gradient, takes while others run: nothing, growth, or all.
 
         A tensor with one reader lies there from its producer to its reader, its gradient from the
@@ -171,29 +171,94 @@ class Savings:
         its place, layout for layout. A tensor that nobody keeps takes the place of the result that
         it is added into, which is not yet there in the forward pass and no longer in the backward
         pass; there is room there for one operand.
+
+        Returns
+        -------
+        int
+            0, ``GROWTH`` or ``FULL``.
+        float
+            For what waits in full: for how many elements there is room on all ranks together,
+            whatever the layouts, in what is kept of later tensors.
         """
-        if self.graph.tensors[link.tensor].kind != "activation":
-            return 0
-        growth = GROWTH if self._grows(link) else 0
-        if link.source.kind != "operator":
-            return growth
-        source = int(link.source.key)
-        if self._passes(source):
-            growth = GROWTH
-        if link.target.kind != "operator":
-            return growth
-        if self.rules[source].alias:
-            root = self._root(link)
-            through = root is not None and any(
-                root in self._takers(p) for p in self._real_readers(link)
-            )
-            return GROWTH if through else growth
-        if not self._waits(link):
-            return growth
-        if self._gives_way(link):
-            return GROWTH
-        covered = any(link in self._takers(p) for p in self._real_readers(link))
-        return GROWTH if covered else FULL
+        if self.graph.tensors[link.tensor].kind == "activation":
+            if link.source.kind == "operator" and link.target.kind == "operator":
+                if self._needs_own_room(link):
+                    return FULL, self._shares[link]
+                if self._takes_over(link):
+                    return GROWTH, 0.0
+            if link.source.kind == "operator" and int(link.source.key) in self._passing:
+                return GROWTH, 0.0
+        return (GROWTH if self._grows(link) else 0), 0.0
+
+    def _takes_over(self, link: Conversion) -> bool:
+        """Whether what waits behind views takes the place of a result, perhaps of a smaller one."""
+        if not self.rules[int(link.source.key)].alias:
+            return False
+        root = self._root(link)
+        return root is not None and any(root in self._takers(p) for p in self._real_readers(link))
+
+    def _needs_own_room(self, link: Conversion) -> bool:
+        """Whether a tensor waits that nobody keeps, and that takes no other's place."""
+        if self.rules[int(link.source.key)].alias:
+            # Charged where its storage comes from.
+            return False
+        if not self._waits(link) or self._gives_way(link):
+            return False
+        return not any(link in self._takers(p) for p in self._real_readers(link))
+
+    @cached_property
+    def _shares(self) -> dict[Conversion, float]:
+        """Room that later tensors leave for those that wait in full, in elements.
+
+        While an operator runs, what is made after it and kept is charged for, but not there: not
+        yet, or no longer. However it is divided, on all ranks together that is all of it. What
+        waits shares it. Blocks share nothing with others, as they may be recomputed.
+        """
+        wanting: dict[int | None, list[tuple[int, int, Conversion]]] = {}
+        for links in self._out_of.values():
+            for link in links:
+                ends = (link.source.kind, link.target.kind)
+                if ends != ("operator", "operator"):
+                    continue
+                if self.graph.tensors[link.tensor].kind != "activation":
+                    continue
+                if self._needs_own_room(link):
+                    end = max(self._real_readers(link))
+                    block = self.decisions.block_of.get(link.source)
+                    wanting.setdefault(block, []).append((int(link.source.key), end, link))
+        shares: dict[Conversion, float] = {}
+        for block, entries in wanting.items():
+            kept = self._kept_elements(block)
+            for start, end, link in entries:
+                share = float("inf")
+                for p in self._working[bisect_right(self._working, start) :]:
+                    if p >= end:
+                        break
+                    room = sum(size for maker, size in kept if maker > p)
+                    asked = sum(self._elements(c) for a, b, c in entries if a < p < b)
+                    share = min(share, room * self._elements(link) / asked)
+                shares[link] = share
+        return shares
+
+    def _elements(self, link: Conversion) -> int:
+        """Elements of a tensor; of integers, four times as many, as they are as much larger."""
+        tensor = self.graph.tensors[link.tensor]
+        return tensor.size * (1 if tensor.is_floating else 4)
+
+    def _kept_elements(self, block: int | None) -> list[tuple[int, int]]:
+        """Makers and sizes of tensors that are kept, and whose place nobody takes."""
+        found = []
+        for position in self._working:
+            node = Node("operator", position)
+            if self.decisions.block_of.get(node) != block or position in self._passing:
+                continue
+            for link in self._out_of.get(node, []):
+                border = link.target.kind == "tensor" and self._is_border(link.target)
+                saving = self.of(link)
+                floating = self.graph.tensors[link.tensor].is_floating
+                if floating and not border and (saving.reader or saving.producer):
+                    found.append((position, self.graph.tensors[link.tensor].size))
+        return found
 
     def _grows(self, link: Conversion) -> bool:
         """Whether a gradient, once it came back over a conversion, waits beside other operators.
@@ -375,12 +440,9 @@ class Savings:
             return any(self._root(c) == self._root(link) for c in takers)
         return self._fits(reader, link.operand) and self._has_room(reader, unkept)
 
-    def _passes(self, position: int) -> bool:
-        """Whether an operand takes the place of an operator's result."""
-        return position in self._passing
-
     @cached_property
     def _passing(self) -> frozenset[int]:
+        """Operators whose results' places operands take."""
         found: set[int] = set()
         for position, rule in self.rules.items():
             if not rule.alias and self._takers(position):

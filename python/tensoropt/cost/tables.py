@@ -8,6 +8,7 @@ thousand equal layers are built once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
@@ -320,7 +321,7 @@ class Tables:
         here = local_bytes(self.model, tensor, source)[:, None]
         there = local_bytes(self.model, tensor, target)[None, :]
         keep[..., SAVED] += self._waiting(link, here, there)
-        beside = self._other_operands(link)
+        beside = self._other_operands(link, here)
         keep[..., TRANSIENT] = _beside(terms.transient_bytes, beside)
         if link.target.kind == "operator":
             reading = self._reading(link, source, target, terms.same)
@@ -343,25 +344,33 @@ class Tables:
     def _waiting(self, link: Conversion, here: FloatArray, there: FloatArray) -> FloatArray:
         """What a tensor and its gradient take beyond what is charged, while others run.
 
-        Gradients replace what was saved for them, layout for layout; a larger one takes more.
+        Gradients replace what was saved for them, layout for layout; a larger one takes more. What
+        nobody keeps waits in the smaller layout, or as a view of the other.
         """
-        waiting = self.savings.waiting(link)
+        waiting, room = self.savings.waiting(link)
         if waiting == FULL:
-            target = link.target
-            view = target.kind == "operator" and self.decisions.rules[int(target.key)].alias
-            return np.maximum(here, there) if view else here + 0.0 * there
+            ranks = math.prod(self.model.mesh_shape)
+            share = room * self.model.itemsize(self.graph.tensors[link.tensor]) / ranks
+            least = 0.0 * here + there if self._is_view(link) else np.minimum(here, there)
+            return np.maximum(least - share, 0.0)
         return np.maximum(here - there, 0.0) * float(waiting == GROWTH)
 
-    def _other_operands(self, link: Conversion) -> FloatArray:
+    def _other_operands(self, link: Conversion, here: FloatArray) -> FloatArray:
         """What else a reader's operands take, that may lie there while this one is converted."""
         if link.target.kind != "operator":
-            return np.zeros(1)
+            return np.zeros((1, 1))
         position = int(link.target.key)
         states = self.configurations(position).input_states
-        total = np.zeros(len(self.configurations(position)))
+        total = np.zeros((1, len(self.configurations(position))))
         for operand, read in enumerate(self.graph.operands(self.graph.operators[position])):
-            if operand != link.operand and read is not None and read.kind == "activation":
-                total += local_bytes(self.model, read, states[operand])
+            if operand == link.operand or read is None:
+                continue
+            each = local_bytes(self.model, read, states[operand])[None, :]
+            if read.kind == "activation":
+                total = total + each
+            elif link.source.kind == "parameter" and read.name == link.tensor:
+                # Gradients of a parameter that is read twice are added up where it is kept.
+                total = total + np.maximum(each, here)
         return total
 
     def _gathered_again(
@@ -440,7 +449,13 @@ class Tables:
         reader = self.terms_of_operator(int(link.target.key))
         own = np.maximum(reader.working_bytes, reader.copied_bytes)[None, :]
         own = own + reader.kept_bytes[None, :] * (scattered > 0)
-        return np.asarray(own + scattered + np.where(same, 0.0, gathered))
+        # Where the weight is not gathered, it is counted twice, and leaves room for its gradient.
+        read = local_bytes(self.model, tensor, target)[None, :] * float(not self._is_view(link))
+        own = own + np.where(gathered > 0, scattered, np.maximum(scattered - read, 0.0))
+        return np.asarray(own + np.where(same, 0.0, gathered))
+
+    def _is_view(self, link: Conversion) -> bool:
+        return self.decisions.rules[int(link.target.key)].alias
 
     # States at the ends of links.
 
