@@ -170,6 +170,49 @@ def sums(kind: str, last: str, rows: int = ROWS, width: int = 16, inner: int = 8
     return net.build(x, shape)
 
 
+def late_reader() -> Graph:
+    """A wide tensor that a narrow product reads again after a branch: its gradient waits."""
+    net = _Net("late reader")
+    x = net.linear(net.b.input("x", (ROWS, 8)), (ROWS, 64), 8)
+    y = net.linear(net.linear(x, (ROWS, 8), 64), (ROWS, 64), 8)
+    y = net.linear(net.elementwise("gelu", (ROWS, 64), y), (ROWS, 8), 64)
+    return net.build(net.elementwise("mul", (ROWS, 8), y, net.linear(x, (ROWS, 8), 64)), (ROWS, 8))
+
+
+def rotations() -> Graph:
+    """Rotary positions: tensors that nobody keeps wait, parts of them behind views."""
+    net = _Net("rotations")
+    whole, half = (ROWS, 64), (ROWS, 32)
+
+    def part(x: str, start: int) -> str:
+        name = f"part{net.number()}"
+        span = {"dim": 1, "start": start, "stop": start + 32, "step": 1}
+        return net.b.op("slice", (x,), half, name=name, **span)
+
+    def rotate(x: str) -> str:
+        scaled = net.b.op(
+            "elementwise", (x,), whole, name=f"cos{net.number()}", op="mul", scalars=[None, 2.0]
+        )
+        low, high = part(x, 0), part(x, 32)
+        high = net.elementwise("neg", half, high)
+        turned = net.b.op("concat", (high, low), whole, name=f"turned{net.number()}", dim=1)
+        return net.elementwise("add", whole, scaled, turned)
+
+    q, k = (net.linear(net.b.input(n, (ROWS, 8)), whole, 8) for n in "xy")
+    q = rotate(q)
+    return net.build(net.elementwise("mul", whole, q, rotate(k)), whole)
+
+
+def additions_of_one() -> Graph:
+    """A tensor that only additions read, far apart, and that nobody keeps."""
+    net = _Net("additions of one")
+    shape = (ROWS, 64)
+    x, y, z, u = (net.linear(net.b.input(n, (ROWS, 8)), shape, 8) for n in "xyzu")
+    z = net.elementwise("add", shape, z, net.elementwise("add", shape, x, y))
+    z = net.elementwise("add", shape, net.elementwise("add", shape, u, x), z)
+    return net.build(net.elementwise("gelu", shape, z), shape)
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "convolutional": convolutional,
     "views": views,
@@ -179,6 +222,9 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "tied view": tied_view,
     "squared weight": squared_weight,
     "tied embedding": tied_embedding,
+    "late reader": late_reader,
+    "rotations": rotations,
+    "additions of one": additions_of_one,
     "tree": lambda: sums("tree", "product"),
     "waiting": lambda: sums("waiting", "gelu"),
     "nested": lambda: sums("nested", "mean", rows=64, width=64, inner=4),

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tensoropt.cost.assignment import Assignment, gather_of
-from tensoropt.cost.keeping import Wait
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.parts import Parts
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
@@ -331,7 +330,7 @@ class _Sum:
                     self._need_tied(assignment, link, conversion, by)
                 moving += parts.other_bytes(link, conversion, by) if moving else 0.0
             self._need(moving)
-            self._hold(self._waiting_bytes(index, conversion))
+            self._hold_waiting(index, conversion)
         for name, reader, parameter in parameter_parts(
             parts, assignment, operators, segment.groups
         ):
@@ -360,16 +359,18 @@ class _Sum:
         need += max(tied.scattered_bytes - (part.target_bytes if twice else 0.0), 0.0)
         self._need(need if part.same else need + tied.gathered_bytes)
 
-    def _waiting_bytes(self, index: int, part: ConversionPart) -> float:
+    def _hold_waiting(self, index: int, part: ConversionPart) -> None:
         """What a tensor or its gradient takes, while others run, that is not charged elsewhere."""
         parts, link, waits = self.parts, self.parts.links[index], self.parts.waits[index]
-        if waits.how is Wait.ALL:
-            # In the smaller layout, or as a view of the other.
-            view = parts.keepers.routes.is_view(link.target)
-            least = part.target_bytes if view else min(part.source_bytes, part.target_bytes)
+        if waits.excess:
+            self._hold(part.source_bytes - part.target_bytes, self.redo)
+        if waits.room is not None:
+            # In the smaller layout, or as a view of the other, or at the tensor's own node.
+            stays = link.target.kind == "tensor" or parts.keepers.routes.is_view(link.target)
+            least = part.target_bytes if stays else min(part.source_bytes, part.target_bytes)
             each = parts.model.itemsize(parts.graph.tensors[link.tensor])
-            return least - waits.room * each / math.prod(parts.model.mesh_shape)
-        return part.source_bytes - part.target_bytes if waits.how is Wait.EXCESS else 0.0
+            room = waits.room * each / math.prod(parts.model.mesh_shape)
+            self._hold(least - room, self.redo and parts.is_inner(link))
 
     def _add_operator(self, name: str, part: OperatorPart) -> None:
         runs = 2 if self.redo else 1
@@ -443,9 +444,9 @@ class _Sum:
                 saved = self.details.saved
                 saved[subject] = saved.get(subject, 0.0) + nbytes
 
-    def _hold(self, nbytes: float) -> None:
+    def _hold(self, nbytes: float, redo: bool) -> None:
         """A tensor or a gradient waits that takes so much more than was charged for it."""
-        if self.redo:
+        if redo:
             self.totals.dropped += max(nbytes, 0.0)
         else:
             self.totals.held += max(nbytes, 0.0)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.room import EXCESS, NOTHING, Keeping, Room, Routes, Wait, Waiting
+from tensoropt.cost.room import Keeping, Room, Routes, Waiting
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 from tensoropt.sharding.rule import Rule
 
-__all__ = ["Keepers", "Keeping", "ShardableDims", "Wait"]
+__all__ = ["Keepers", "Keeping", "ShardableDims"]
 
 
 class Keepers:
@@ -35,7 +35,9 @@ class Keepers:
             (int(c.target.key), c.operand): c for c in shared if c.target.kind == "operator"
         }
         self.routes = Routes(decisions)
-        self._room = Room(self.routes, self.of, self._returns, self._borders, recomputable)
+        self._room = Room(
+            self.routes, self.of, self._keeps, self._returns, self._borders, recomputable
+        )
 
     def of(self, link: Conversion) -> Keeping:
         """Who keeps the tensor of a conversion for the backward pass.
@@ -109,10 +111,10 @@ class Keepers:
 
         See :class:`Room` for tensors, :meth:`_returns_larger` for gradients.
         """
-        found = NOTHING
-        if self.graph.tensors[link.tensor].kind == "activation":
-            found = self._room.wait(link)
-        return EXCESS if found is NOTHING and self._returns_larger(link) else found
+        larger = self._returns_larger(link)
+        if self.graph.tensors[link.tensor].kind != "activation":
+            return Waiting(larger)
+        return self._room.wait(link, larger)
 
     def _returns(self, link: Conversion) -> bool:
         """Whether a gradient takes the place of what the reader of its tensor kept."""

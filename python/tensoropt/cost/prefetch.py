@@ -9,16 +9,16 @@ charged for two of them beside what the operator reads (a tied one only for what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Gathered", "Point", "Step", "Trace", "early"]
+from tensoropt.cost.order import Step
+from tensoropt.cost.priced import Move
 
-Step = tuple[str, int]
-"""A phase and the position of an operator."""
+__all__ = ["Gathered", "Point", "Trace", "early"]
 
 Point = tuple[str, int, str]
 """A step, and whether it ``begins`` or, its operands being there, ``runs``."""
@@ -44,6 +44,18 @@ class Gathered:
     whole: float
     most: float
     spare: float
+
+    @classmethod
+    def of(cls, weights: Iterable[tuple[Sequence[Move], bool]]) -> Gathered:
+        """Add up the gathers of several weights, each with whether others read it too."""
+        whole = most = spare = 0.0
+        for moves, tied in weights:
+            if moves:
+                size = moves[-1].local_bytes
+                whole += size
+                most += sum(move.local_bytes for move in moves[-2:])
+                spare += 0.0 if tied else 2.0 * size
+        return cls(whole, most, spare)
 
 
 @dataclass(slots=True)

@@ -22,8 +22,9 @@ from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_parts
 from tensoropt.cost.events import Buffer, Event, Mark, Program
 from tensoropt.cost.liveness import replay
+from tensoropt.cost.order import Step, backward_steps
 from tensoropt.cost.parts import Parts
-from tensoropt.cost.prefetch import Gathered, Point, Step, Trace, early
+from tensoropt.cost.prefetch import Gathered, Point, Trace, early
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
 from tensoropt.cost.recorder import Again, Recorder, Value, Weights
 from tensoropt.sharding.decisions import Conversion
@@ -120,7 +121,7 @@ class _Walk(Recorder):
         self._load_parameters()
         order = list(self.rules)
         self._pass("forward", [("forward", p) for p in order])
-        self._pass("backward", self._backward_steps(order))
+        self._pass("backward", backward_steps(self.graph, self.assignment.recompute, order))
         self._complete()
         self.marks.append(Mark(len(self.events), "step", None))
         self._optimize()
@@ -128,27 +129,6 @@ class _Walk(Recorder):
         for buffer in self.buffers:
             buffer.stop = last if buffer.stop < 0 else buffer.stop
         return Program(self.events, self.buffers, self.m, self.marks)
-
-    def _backward_steps(self, order: Sequence[int]) -> list[Step]:
-        """Operators in reverse; a recomputed block is run forward first."""
-        blocks = self.graph.blocks
-        redone = {
-            p: block
-            for block, redo in zip(blocks, self.assignment.recompute, strict=True)
-            if redo
-            for p in range(block.start, block.stop)
-        }
-        steps: list[Step] = []
-        entered = None
-        for position in reversed(order):
-            block = redone.get(position)
-            if block is not None and block is not entered:
-                inside = [p for p in order if block.start <= p < block.stop]
-                steps += [("recompute", p) for p in inside]
-            entered = block
-            if any(t.requires_grad for t in self.graph.results(self.graph.operators[position])):
-                steps.append(("backward", position))
-        return steps
 
     def _pass(self, name: str, steps: Sequence[Step]) -> None:
         """Run steps; weights kept in pieces are gathered ahead of them."""
@@ -225,21 +205,12 @@ class _Walk(Recorder):
         weights = self.weights[position]
         if moment == "runs" and weights.gathered is None and self._has_gathers(phase, position):
             self._gather(position, phase)
-            sizes = [self._come_and_go(name, part, phase) for name, part in weights.entries]
-            self.come_and_go[step] = Gathered(
-                sum(s.whole for s in sizes), sum(s.most for s in sizes), sum(s.spare for s in sizes)
+            tied = self.assignment.tensors
+            self.come_and_go[step] = Gathered.of(
+                (() if part.kept_bytes else self._gathers(name, part, phase), name in tied)
+                for name, part in weights.entries
             )
             self.trace.passes[-1].append(step)
-
-    def _come_and_go(self, name: str, part: ParameterPart, phase: str) -> Gathered:
-        """Bytes of a weight that is gathered and dropped again."""
-        moves = [] if part.kept_bytes else self._gathers(name, part, phase)
-        last = [move.local_bytes for move in moves[-2:]]
-        if not last:
-            return Gathered(0.0, 0.0, 0.0)
-        return Gathered(
-            last[-1], sum(last), 0.0 if name in self.assignment.tensors else 2 * last[-1]
-        )
 
     def _has_gathers(self, phase: str, position: int) -> bool:
         return any(

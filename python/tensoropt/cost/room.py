@@ -11,11 +11,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from enum import IntEnum
 
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 
-__all__ = ["EXCESS", "NOTHING", "Keeping", "Room", "Routes", "Wait", "Waiting"]
+__all__ = ["Keeping", "Room", "Routes", "Waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +26,20 @@ class Keeping:
     charged: bool
 
 
-class Wait(IntEnum):
-    """How much of a tensor lies there uncharged: none, what it is larger at its source, or all."""
-
-    NOTHING = 0
-    EXCESS = 1
-    ALL = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How much waits and, of what waits in full, for how many elements there is room elsewhere."""
+    """What lies there uncharged while others run.
 
-    how: Wait
-    room: float = 0.0
+    Attributes
+    ----------
+    excess : bool
+        By how much a tensor is larger at its source.
+    room : float or None
+        All of it, if not ``None``, but for so many elements on all ranks together.
+    """
 
-
-NOTHING, EXCESS = Waiting(Wait.NOTHING), Waiting(Wait.EXCESS)
+    excess: bool
+    room: float | None = None
 
 
 class Routes:
@@ -65,10 +61,10 @@ class Routes:
         for link in links:
             self.leaving[link.source].append(link)
             self.arriving[link.target].append(link)
-        works = [
+        self.works = [
             p in self.rules and not self.rules[p].alias for p in range(len(self.graph.operators))
         ]
-        self._kernels_before = [0, *itertools.accumulate(works)]
+        self._kernels_before = [0, *itertools.accumulate(self.works)]
         self._origins: dict[Node, int] = {}
         self._ends: dict[Node, tuple[frozenset[int], bool]] = {}
 
@@ -143,6 +139,8 @@ class Room:
     routes : Routes
     keeping : callable
         Who keeps the tensor of a conversion.
+    keeps : callable
+        Whether an operator, by position, keeps an operand, or a view of it is kept.
     returns : callable
         Whether a gradient takes the place of what the reader of its tensor kept.
     borders : frozenset of Node
@@ -155,12 +153,14 @@ class Room:
         self,
         routes: Routes,
         keeping: Callable[[Conversion], Keeping],
+        keeps: Callable[[int, int], bool],
         returns: Callable[[Conversion], bool],
         borders: frozenset[Node],
         recomputable: bool,
     ) -> None:
         self.routes = routes
         self._keeping = keeping
+        self._keeps = keeps
         self._returns = returns
         self._borders = borders
         self._recomputable = recomputable
@@ -178,46 +178,89 @@ class Room:
                 self._used.add(position)
         self._alone = self._share_later()
 
-    def wait(self, link: Conversion) -> Waiting:
-        """How much of a conversion's tensor, and its gradient, has no room of its own."""
+    def wait(self, link: Conversion, returns_larger: bool) -> Waiting:
+        """What of a conversion's tensor, and its gradient, has no room of its own.
+
+        Parameters
+        ----------
+        link : Conversion
+        returns_larger : bool
+            Whether the gradient that it brings back is handed on, or waits for others.
+        """
         routes = self.routes
         if link.source.kind != "operator":
-            return NOTHING
+            return Waiting(returns_larger)
+        handed_on = returns_larger or int(link.source.key) in self._used
         if link in self._alone:
-            return Waiting(Wait.ALL, self._alone[link])
-        handed_on = int(link.source.key) in self._used
+            return Waiting(handed_on and link.target.kind == "tensor", self._alone[link])
         if link.target.kind == "operator" and routes.is_view(link.source):
             storage = routes.storage(link)
             handed_on |= any(storage in self._guests[p] for p in routes.ends(link)[0])
-        return EXCESS if handed_on else NOTHING
+        return Waiting(handed_on)
+
+    def _finds_none(self, link: Conversion) -> range | None:
+        """Between which operators a tensor waits, if it uses no other's room."""
+        routes = self.routes
+        start = int(link.source.key)
+        ends = routes.ends(link)[0]
+        if link.target.kind == "operator":
+            if routes.is_view(link.source) or not self._waits(link) or self._returns(link):
+                return None
+            found = any(link in self._guests[p] for p in ends)
+            return None if found else range(start + 1, max(ends))
+        # Beside readers of the node itself there is room for its gradient.
+        readers = {int(c.target.key) for c in routes.leaving[link.target]}
+        beside = {p for p in readers if not routes.rules[p].alias}
+        last = max(ends, default=start)
+        between = range(start + 1, last)
+        if not any(routes.works[p] and p not in beside for p in between):
+            return None
+        if any(way.source == link.target for way in self._guests[last]):
+            return None
+        keeping = self._keeping(link)
+        if not keeping.reader and not keeping.producer:
+            # Behind a view, its storage is charged where it comes from.
+            return None if routes.is_view(link.source) else between
+        alone = not keeping.producer and self._kept_by(link) <= {last}
+        trained = routes.graph.tensors[link.tensor].requires_grad
+        return between if trained and not alone else None
+
+    def _kept_by(self, link: Conversion) -> set[int]:
+        """Operators that keep what arrives, views looked through."""
+        node = link.target
+        if node.kind == "operator" and not self.routes.is_view(node):
+            return {int(node.key)} if self._keeps(int(node.key), link.operand) else set()
+        return set().union(*(self._kept_by(c) for c in self.routes.leaving[node]))
 
     def _share_later(self) -> dict[Conversion, float]:
         """Ways whose tensors find no room, with elements of later tensors that leave some.
 
-        What is kept of tensors made after an operator is not there while it runs, in neither pass.
-        All ranks together hold at least all of it, which those that wait meanwhile share by size;
-        within a block, or outside all of them.
+        What is kept of tensors made after an operator is not there while it runs, in neither pass,
+        and what others keep of its own results is charged twice. All ranks together hold at least
+        all of it, which those that wait meanwhile share by size; within a block, or outside all.
         """
         routes = self.routes
         inside = routes.decisions.block_of
         spans: dict[Conversion, range] = {}
+        place: dict[Conversion, int | None] = {}
         for link in routes.links:
-            kinds = (link.source.kind, link.target.kind)
-            if kinds != ("operator", "operator") or routes.is_view(link.source):
-                continue
-            if not self._waits(link) or self._returns(link):
-                continue
-            ends = routes.ends(link)[0]
-            if not any(link in self._guests[p] for p in ends):
-                spans[link] = range(int(link.source.key) + 1, max(ends))
+            activation = routes.graph.tensors[link.tensor].kind == "activation"
+            span = None
+            if activation and link.source.kind == "operator":
+                span = self._finds_none(link)
+            if span is not None:
+                spans[link] = span
+                place[link] = inside.get(
+                    link.target if link.target.kind == "tensor" else link.source
+                )
         later = self._kept_later() if spans else {}
         shares = dict.fromkeys(spans, math.inf)
         for position, rule in routes.rules.items():
-            for block in dict.fromkeys(inside.get(link.source) for link in spans):
+            for block in dict.fromkeys(place.values()):
                 waiting = {
                     link: self._size(link)
                     for link, span in spans.items()
-                    if position in span and inside.get(link.source) == block
+                    if position in span and place[link] == block
                 }
                 if rule.alias or not waiting:
                     continue
@@ -228,24 +271,29 @@ class Room:
         return shares
 
     def _kept_later(self) -> dict[int | None, dict[int, int]]:
-        """Kept elements of what is made after each operator, in each block and outside."""
+        """Kept elements that are not there beside each operator, in each block and outside."""
         routes = self.routes
         inside = routes.decisions.block_of
         blocks = {inside.get(Node("operator", p)) for p in routes.rules}
         found: dict[int | None, dict[int, int]] = {block: {} for block in blocks}
         sums = dict.fromkeys(blocks, 0)
         for position in sorted(routes.rules, reverse=True):
+            node = Node("operator", position)
+            own = until_later = 0
+            if position not in self._used and not routes.is_view(node):
+                for link in routes.leaving[node]:
+                    keeping = self._keeping(link)
+                    tensor = routes.graph.tensors[link.tensor]
+                    if link.target in self._borders or not tensor.is_floating:
+                        continue
+                    if keeping.producer:
+                        until_later += tensor.size
+                    elif keeping.reader:
+                        own += tensor.size
+            sums[inside.get(node)] += own
             for block in blocks:
                 found[block][position] = sums[block]
-            node = Node("operator", position)
-            if position in self._used or routes.is_view(node):
-                continue
-            for link in routes.leaving[node]:
-                keeping = self._keeping(link)
-                kept = (keeping.reader or keeping.producer) and link.target not in self._borders
-                tensor = routes.graph.tensors[link.tensor]
-                if kept and tensor.is_floating:
-                    sums[inside.get(node)] += tensor.size
+            sums[inside.get(node)] += until_later
         return found
 
     def _size(self, link: Conversion) -> int:

@@ -6,6 +6,7 @@ The same on every mesh. ``keeping`` answers the same questions for the scalar ev
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from functools import cached_property
 
 from tensoropt.graph import Graph
@@ -13,11 +14,24 @@ from tensoropt.sharding.decisions import Conversion, Decisions, Node
 
 from .conversions import Saving
 
-__all__ = ["FULL", "GROWTH", "Savings"]
+__all__ = ["Savings", "Waiting"]
 
-GROWTH, FULL = 1, 2
-"""What a waiting tensor, or its gradient, takes beyond what is charged for it: by how much it is
-larger where it comes from, or all of it."""
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a waiting tensor, or its gradient, takes beyond what is charged for it.
+
+    Attributes
+    ----------
+    grows : bool
+        By how much it is larger where it comes from.
+    room : float or None
+        All of it, if not ``None``, but for what there is room for elsewhere: so many elements on
+        all ranks together, whatever the layouts, in what is kept of later tensors.
+    """
+
+    grows: bool
+    room: float | None = None
 
 
 class Savings:
@@ -163,68 +177,80 @@ class Savings:
 
     # What waits.
 
-    def waiting(self, link: Conversion) -> tuple[int, float]:
-        """What a tensor, or its gradient, takes while others run: nothing, growth, or all.
+    def waiting(self, link: Conversion) -> Waiting:
+        """What a tensor, or its gradient, takes while others run, beyond what is charged for it.
 
-        A tensor with one reader lies there from its producer to its reader, its gradient from the
-        reader back to the producer. Whoever keeps it is charged for it, and its gradient then takes
-        its place, layout for layout. A tensor that nobody keeps takes the place of the result that
-        it is added into, which is not yet there in the forward pass and no longer in the backward
-        pass; there is room there for one operand.
-
-        Returns
-        -------
-        int
-            0, ``GROWTH`` or ``FULL``.
-        float
-            For what waits in full: for how many elements there is room on all ranks together,
-            whatever the layouts, in what is kept of later tensors.
+        A tensor lies there from its producer to its last reader, its gradient from that reader back
+        to the producer. Whoever keeps it is charged for it, and its gradient then takes its place,
+        layout for layout, unless some other keeps it longer. A tensor that nobody keeps takes the
+        place of the result that it is added into, which is not yet there in the forward pass and no
+        longer in the backward pass; there is room there for one operand.
         """
-        if self.graph.tensors[link.tensor].kind == "activation":
-            if link.source.kind == "operator" and link.target.kind == "operator":
-                if self._needs_own_room(link):
-                    return FULL, self._shares[link]
-                if self._takes_over(link):
-                    return GROWTH, 0.0
-            if link.source.kind == "operator" and int(link.source.key) in self._passing:
-                return GROWTH, 0.0
-        return (GROWTH if self._grows(link) else 0), 0.0
+        grows = self._grows(link)
+        if self.graph.tensors[link.tensor].kind != "activation" or link.source.kind != "operator":
+            return Waiting(grows)
+        passed = int(link.source.key) in self._passing
+        if link in self._shares:
+            return Waiting(link.target.kind == "tensor" and (grows or passed), self._shares[link])
+        return Waiting(grows or passed or self._takes_over(link))
 
     def _takes_over(self, link: Conversion) -> bool:
         """Whether what waits behind views takes the place of a result, perhaps of a smaller one."""
-        if not self.rules[int(link.source.key)].alias:
+        if link.target.kind != "operator" or not self.rules[int(link.source.key)].alias:
             return False
         root = self._root(link)
         return root is not None and any(root in self._takers(p) for p in self._real_readers(link))
 
     def _needs_own_room(self, link: Conversion) -> bool:
-        """Whether a tensor waits that nobody keeps, and that takes no other's place."""
-        if self.rules[int(link.source.key)].alias:
-            # Charged where its storage comes from.
+        """Whether something waits that takes no other's place."""
+        view = self.rules[int(link.source.key)].alias
+        readers = self._real_readers(link)
+        if link.target.kind == "operator":
+            # What views hand on is charged where its storage comes from.
+            if view or not self._waits(link) or self._gives_way(link):
+                return False
+            return not any(link in self._takers(p) for p in readers)
+        direct = {p for p, _ in self._readers[link.tensor] if not self.rules[p].alias}
+        last = max(readers, default=-1)
+        if not self._others(int(link.source.key), last, frozenset(direct)):
             return False
-        if not self._waits(link) or self._gives_way(link):
+        if any(c.source == link.target for c in self._takers(last)):
             return False
-        return not any(link in self._takers(p) for p in self._real_readers(link))
+        saving = self.of(link)
+        if not (saving.reader or saving.producer):
+            return not view
+        longer = saving.producer or bool(self._keepers(link) - {last})
+        return longer and self.graph.tensors[link.tensor].requires_grad
+
+    def _keepers(self, link: Conversion) -> frozenset[int]:
+        """Operators that keep what a conversion brings, itself or a view of it."""
+        target = link.target
+        if target.kind == "operator" and not self.rules[int(target.key)].alias:
+            keeps = self._saves(int(target.key), link.operand)
+            return frozenset([int(target.key)] if keeps else [])
+        further = self._out_of.get(target, ())
+        return frozenset().union(*(self._keepers(c) for c in further))
 
     @cached_property
     def _shares(self) -> dict[Conversion, float]:
         """Room that later tensors leave for those that wait in full, in elements.
 
         While an operator runs, what is made after it and kept is charged for, but not there: not
-        yet, or no longer. However it is divided, on all ranks together that is all of it. What
-        waits shares it. Blocks share nothing with others, as they may be recomputed.
+        yet, or no longer. So is what it makes itself, which counts among what it needs as well.
+        However it is divided, on all ranks together that is all of it. What waits shares it. Blocks
+        share nothing with others, as they may be recomputed.
         """
         wanting: dict[int | None, list[tuple[int, int, Conversion]]] = {}
         for links in self._out_of.values():
             for link in links:
-                ends = (link.source.kind, link.target.kind)
-                if ends != ("operator", "operator"):
+                if link.source.kind != "operator":
                     continue
                 if self.graph.tensors[link.tensor].kind != "activation":
                     continue
                 if self._needs_own_room(link):
                     end = max(self._real_readers(link))
-                    block = self.decisions.block_of.get(link.source)
+                    node = link.source if link.target.kind == "operator" else link.target
+                    block = self.decisions.block_of.get(node)
                     wanting.setdefault(block, []).append((int(link.source.key), end, link))
         shares: dict[Conversion, float] = {}
         for block, entries in wanting.items():
@@ -234,7 +260,7 @@ class Savings:
                 for p in self._working[bisect_right(self._working, start) :]:
                     if p >= end:
                         break
-                    room = sum(size for maker, size in kept if maker > p)
+                    room = sum(size for first, size in kept if first >= p)
                     asked = sum(self._elements(c) for a, b, c in entries if a < p < b)
                     share = min(share, room * self._elements(link) / asked)
                 shares[link] = share
@@ -246,7 +272,11 @@ class Savings:
         return tensor.size * (1 if tensor.is_floating else 4)
 
     def _kept_elements(self, block: int | None) -> list[tuple[int, int]]:
-        """Makers and sizes of tensors that are kept, and whose place nobody takes."""
+        """Sizes of tensors that are kept, and whose place nobody takes.
+
+        Each with the last operator beside which it is not there: the one that makes it or, if that
+        keeps it for its own backward pass, any before.
+        """
         found = []
         for position in self._working:
             node = Node("operator", position)
@@ -257,7 +287,8 @@ class Savings:
                 saving = self.of(link)
                 floating = self.graph.tensors[link.tensor].is_floating
                 if floating and not border and (saving.reader or saving.producer):
-                    found.append((position, self.graph.tensors[link.tensor].size))
+                    last = position - 1 if saving.producer else position
+                    found.append((last, self.graph.tensors[link.tensor].size))
         return found
 
     def _grows(self, link: Conversion) -> bool:

@@ -23,7 +23,7 @@ from tensoropt.sharding.layouts import STATE_RP, STATE_RR, state_shard
 from .conversions import conversion_terms, dims_used
 from .model import CostModel
 from .operators import OperatorTerms, local_bytes, operator_terms
-from .saving import FULL, GROWTH, Savings
+from .saving import Savings
 from .storage import SHARDED_GRADIENT, Scheme, schemes, storage_terms
 
 __all__ = [
@@ -299,13 +299,12 @@ class Tables:
             self._end(link.source, link.output, "out"),
             self._end(link.target, link.operand, "in"),
         )
-        saving = self.savings.of(link)
         terms = conversion_terms(
             self.model,
             tensor,
             source,
             target,
-            saving,
+            self.savings.of(link),
             from_shared=link.source.kind != "operator",
         )
         m = self.model.micro_batches
@@ -320,40 +319,46 @@ class Tables:
         keep[..., column] = terms.saved_bytes
         here = local_bytes(self.model, tensor, source)[:, None]
         there = local_bytes(self.model, tensor, target)[None, :]
-        keep[..., SAVED] += self._waiting(link, here, there)
         beside = self._other_operands(link, here)
         keep[..., TRANSIENT] = _beside(terms.transient_bytes, beside)
         if link.target.kind == "operator":
             reading = self._reading(link, source, target, terms.same)
             keep[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], reading)
-        if not terms.regather.any():
-            return keep[None]
-        again = keep.copy()
-        again[..., TIME] = np.where(terms.regather, keep[..., TIME] + m * terms.forward_s, np.inf)
-        # What a recomputed block starts from lies there whole while that block runs backward.
-        whole = self.savings.stays_whole(link)
-        again[..., column] = terms.regather_saved_bytes + there * float(whole)
-        again[..., SAVED] += self._waiting(link, here, there) if inner else 0.0
-        regather = _beside(terms.regather_transient_bytes, beside)
-        again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], regather)
-        if link.target.kind == "operator":
-            need = self._gathered_again(link, source, here, there)
-            again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], need)
-        return np.stack([keep, again])
+        alternatives = [keep]
+        if terms.regather.any():
+            again = keep.copy()
+            seconds = keep[..., TIME] + m * terms.forward_s
+            again[..., TIME] = np.where(terms.regather, seconds, np.inf)
+            # What a recomputed block starts from lies there whole while that block runs backward.
+            whole = self.savings.stays_whole(link)
+            again[..., column] = terms.regather_saved_bytes + there * float(whole)
+            regather = _beside(terms.regather_transient_bytes, beside)
+            again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], regather)
+            if link.target.kind == "operator":
+                need = self._gathered_again(link, source, here, there)
+                again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], need)
+            alternatives.append(again)
+        costs = np.stack(alternatives)
+        waiting = self.savings.waiting(link)
+        if waiting.grows:
+            # Gradients replace what was saved for them, layout for layout; a larger one takes more.
+            costs[..., SAVED] += np.maximum(here - there, 0.0)
+        if waiting.room is not None:
+            costs[..., column] += self._unkept(link, here, there, waiting.room)
+        return costs
 
-    def _waiting(self, link: Conversion, here: FloatArray, there: FloatArray) -> FloatArray:
-        """What a tensor and its gradient take beyond what is charged, while others run.
+    def _unkept(
+        self, link: Conversion, here: FloatArray, there: FloatArray, room: float
+    ) -> FloatArray:
+        """What a tensor and its gradient take that have no other's place, while others run.
 
-        Gradients replace what was saved for them, layout for layout; a larger one takes more. What
-        nobody keeps waits in the smaller layout, or as a view of the other.
+        It waits in the smaller layout, or as a view, or at the tensor's node, in the other.
         """
-        waiting, room = self.savings.waiting(link)
-        if waiting == FULL:
-            ranks = math.prod(self.model.mesh_shape)
-            share = room * self.model.itemsize(self.graph.tensors[link.tensor]) / ranks
-            least = 0.0 * here + there if self._is_view(link) else np.minimum(here, there)
-            return np.maximum(least - share, 0.0)
-        return np.maximum(here - there, 0.0) * float(waiting == GROWTH)
+        ranks = math.prod(self.model.mesh_shape)
+        share = room * self.model.itemsize(self.graph.tensors[link.tensor]) / ranks
+        fixed = link.target.kind == "tensor" or self._is_view(link)
+        least = 0.0 * here + there if fixed else np.minimum(here, there)
+        return np.maximum(least - share, 0.0)
 
     def _other_operands(self, link: Conversion, here: FloatArray) -> FloatArray:
         """What else a reader's operands take, that may lie there while this one is converted."""
