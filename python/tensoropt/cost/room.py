@@ -208,21 +208,27 @@ class Room:
                 return None
             found = any(link in self._guests[p] for p in ends)
             return None if found else range(start + 1, max(ends))
+        keeping = self._keeping(link)
+        unkept = not keeping.reader and not keeping.producer
+        trained = routes.graph.tensors[link.tensor].requires_grad
+        last = max(ends, default=start)
+        block = routes.decisions.block_of.get(link.source)
+        recomputed = self._recomputable and block is not None and link.target in self._borders
+        if recomputed and unkept and trained:
+            # The gradient of a block's result lies there while the block runs forward once more.
+            return range(routes.graph.blocks[block or 0].start, last)
         # Beside readers of the node itself there is room for its gradient.
         readers = {int(c.target.key) for c in routes.leaving[link.target]}
         beside = {p for p in readers if not routes.rules[p].alias}
-        last = max(ends, default=start)
         between = range(start + 1, last)
         if not any(routes.works[p] and p not in beside for p in between):
             return None
         if any(way.source == link.target for way in self._guests[last]):
             return None
-        keeping = self._keeping(link)
-        if not keeping.reader and not keeping.producer:
+        if unkept:
             # Behind a view, its storage is charged where it comes from.
             return None if routes.is_view(link.source) else between
         alone = not keeping.producer and self._kept_by(link) <= {last}
-        trained = routes.graph.tensors[link.tensor].requires_grad
         return between if trained and not alone else None
 
     def _kept_by(self, link: Conversion) -> set[int]:

@@ -210,6 +210,8 @@ class Savings:
             if view or not self._waits(link) or self._gives_way(link):
                 return False
             return not any(link in self._takers(p) for p in readers)
+        if self._waits_for_block(link):
+            return True
         direct = {p for p, _ in self._readers[link.tensor] if not self.rules[p].alias}
         last = max(readers, default=-1)
         if not self._others(int(link.source.key), last, frozenset(direct)):
@@ -221,6 +223,15 @@ class Savings:
             return not view
         longer = saving.producer or bool(self._keepers(link) - {last})
         return longer and self.graph.tensors[link.tensor].requires_grad
+
+    def _waits_for_block(self, link: Conversion) -> bool:
+        """Whether a gradient that takes no other's place lies there while a block is recomputed."""
+        if not (self.recomputable and link.source in self.decisions.block_of):
+            return False
+        if not self._is_border(link.target) or not self.graph.tensors[link.tensor].requires_grad:
+            return False
+        saving = self.of(link)
+        return not (saving.reader or saving.producer)
 
     def _keepers(self, link: Conversion) -> frozenset[int]:
         """Operators that keep what a conversion brings, itself or a view of it."""
@@ -248,10 +259,9 @@ class Savings:
                 if self.graph.tensors[link.tensor].kind != "activation":
                     continue
                 if self._needs_own_room(link):
-                    end = max(self._real_readers(link))
                     node = link.source if link.target.kind == "operator" else link.target
                     block = self.decisions.block_of.get(node)
-                    wanting.setdefault(block, []).append((int(link.source.key), end, link))
+                    wanting.setdefault(block, []).append((*self._span(link), link))
         shares: dict[Conversion, float] = {}
         for block, entries in wanting.items():
             kept = self._kept_elements(block)
@@ -265,6 +275,14 @@ class Savings:
                     share = min(share, room * self._elements(link) / asked)
                 shares[link] = share
         return shares
+
+    def _span(self, link: Conversion) -> tuple[int, int]:
+        """Operators before and after those beside which something waits."""
+        start = int(link.source.key)
+        end = max(self._real_readers(link), default=start)
+        if link.target.kind == "tensor" and self._waits_for_block(link):
+            start = self.graph.blocks[self.decisions.block_of[link.source]].start - 1
+        return start, end
 
     def _elements(self, link: Conversion) -> int:
         """Elements of a tensor; of integers, four times as many, as they are as much larger."""
