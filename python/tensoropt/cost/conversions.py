@@ -50,6 +50,8 @@ class ConversionTerms:
 
     Attributes
     ----------
+    same : bool array
+        Where nothing happens to the tensor.
     forward_s, backward_s : float arrays
     saved_bytes : float array
         Charged when the converted copy is kept.
@@ -61,6 +63,7 @@ class ConversionTerms:
         Where gathering again is an alternative worth looking at.
     """
 
+    same: npt.NDArray[np.bool_]
     forward_s: FloatArray
     backward_s: FloatArray
     saved_bytes: FloatArray
@@ -132,6 +135,7 @@ def conversion_terms(
     if not saving.reader:
         regather[:] = False
     return ConversionTerms(
+        same,
         forward,
         backward,
         saved,

@@ -10,6 +10,7 @@ here goes through the search.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +24,9 @@ from tensoropt.errors import ShardingError
 from tensoropt.sharding.decisions import Conversion, Decisions
 
 __all__ = ["CollectiveUse", "Evaluation", "evaluate"]
+
+SCATTERING = ("zero2", "zero3", "zero3_keep")
+"""Schemes that scatter a gradient in every micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +315,22 @@ class _Sum:
         self.totals = Totals()
         self.details = details
         operators = operator_parts(parts, assignment, segment.positions)
-        need = {p: part.working_bytes for p, part in operators.items()}
+        need = {p: max(part.working_bytes, part.copied_bytes) for p, part in operators.items()}
+        scatters: set[int] = set()
         for position, part in operators.items():
             self._add_operator(parts.graph.operators[position].name, part)
         found = conversion_parts(parts, assignment, operators, segment.links)
         for index, (link, conversion) in zip(segment.links, found, strict=True):
             self._add_conversion(link, conversion)
+            moving = conversion.transient_bytes
             if link.target.kind == "operator":
                 by = operators[int(link.target.key)]
-                if link.source.kind == "tensor":
-                    state = assignment.tensors[link.tensor]
-                    self._need(parts.reading_bytes(index, state, by))
-                if conversion.regathered:
-                    # Beside the gradient of the operand, which took the place of what was kept;
-                    # other operands may be gathered again too.
-                    again = max(conversion.target_bytes, by.kept_bytes)
-                    self._need(again + by.working_bytes)
-            if parts.waits[index]:
-                self._hold(conversion.source_bytes - conversion.target_bytes)
+                self._need(parts.reading_bytes(index, conversion, by))
+                if link.source.kind == "parameter":
+                    self._need_tied(assignment, link, conversion, by)
+                moving += parts.other_bytes(link, conversion, by) if moving else 0.0
+            self._need(moving)
+            self._hold_waiting(index, conversion)
         for name, reader, parameter in parameter_parts(
             parts, assignment, operators, segment.groups
         ):
@@ -337,8 +339,38 @@ class _Sum:
                 self._need(parameter.transient_bytes)
             else:
                 need[reader] += parameter.transient_bytes
-        for nbytes in need.values():
-            self._need(nbytes)
+                if assignment.schemes[name].name in SCATTERING:
+                    scatters.add(reader)
+        for position, nbytes in need.items():
+            # Gradients to be scattered lie beside what is gathered again for their operator.
+            again = operators[position].again_bytes if position in scatters else 0.0
+            self._need(nbytes + again)
+
+    def _need_tied(
+        self, assignment: Assignment, link: Conversion, part: ConversionPart, by: OperatorPart
+    ) -> None:
+        """A reader of a tied parameter needs the gathered weight, and makes a whole gradient."""
+        tied = self.parts.parameter(link.tensor, part.source, assignment.schemes[link.tensor])
+        need = max(by.working_bytes, by.copied_bytes)
+        if tied.scattered_bytes:
+            need += by.again_bytes
+        # A weight that is not gathered is counted twice: with its state, and as it is read.
+        twice = not tied.gathered_bytes and not self.parts.keepers.routes.is_view(link.target)
+        need += max(tied.scattered_bytes - (part.target_bytes if twice else 0.0), 0.0)
+        self._need(need if part.same else need + tied.gathered_bytes)
+
+    def _hold_waiting(self, index: int, part: ConversionPart) -> None:
+        """What a tensor or its gradient takes, while others run, that is not charged elsewhere."""
+        parts, link, waits = self.parts, self.parts.links[index], self.parts.waits[index]
+        if waits.excess:
+            self._hold(part.source_bytes - part.target_bytes, self.redo)
+        if waits.room is not None:
+            # In the smaller layout, or as a view of the other, or at the tensor's own node.
+            stays = link.target.kind == "tensor" or parts.keepers.routes.is_view(link.target)
+            least = part.target_bytes if stays else min(part.source_bytes, part.target_bytes)
+            each = parts.model.itemsize(parts.graph.tensors[link.tensor])
+            room = waits.room * each / math.prod(parts.model.mesh_shape)
+            self._hold(least - room, self.redo and parts.is_inner(link))
 
     def _add_operator(self, name: str, part: OperatorPart) -> None:
         runs = 2 if self.redo else 1
@@ -367,7 +399,6 @@ class _Sum:
                 why = "redistribution"
                 self.totals.time += self._issue(moves, phase, link.tensor, why, self.m)
         self._save(link.tensor, part.saved_bytes, redo)
-        self._need(part.transient_bytes)
 
     def _add_parameter(self, name: str, part: ParameterPart) -> None:
         totals = self.totals
@@ -413,9 +444,9 @@ class _Sum:
                 saved = self.details.saved
                 saved[subject] = saved.get(subject, 0.0) + nbytes
 
-    def _hold(self, nbytes: float) -> None:
-        """A gradient waits that grew by so much on its way to where it waits."""
-        if self.redo:
+    def _hold(self, nbytes: float, redo: bool) -> None:
+        """A tensor or a gradient waits that takes so much more than was charged for it."""
+        if redo:
             self.totals.dropped += max(nbytes, 0.0)
         else:
             self.totals.held += max(nbytes, 0.0)

@@ -6,22 +6,13 @@ Who keeps which for the backward pass, whose gradients wait, and which dims may 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tensoropt.cost.model import CostModel
+from tensoropt.cost.room import Keeping, Room, Routes, Waiting
 from tensoropt.sharding.decisions import Conversion, Decisions, Node
 from tensoropt.sharding.rule import Rule
 
 __all__ = ["Keepers", "Keeping", "ShardableDims"]
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """Who keeps the tensor of a conversion for the backward pass (see :meth:`Keepers.of`)."""
-
-    producer: bool
-    reader: bool
-    charged: bool
 
 
 class Keepers:
@@ -39,11 +30,14 @@ class Keepers:
         self.graph = decisions.graph
         self.recomputable = recomputable
         self._readers, self._borders = _tensor_nodes(decisions)
+        shared = [c for c in decisions.links if isinstance(c, Conversion)]
         self._producers = {
-            (int(c.target.key), c.operand): c
-            for c in decisions.links
-            if isinstance(c, Conversion) and c.target.kind == "operator"
+            (int(c.target.key), c.operand): c for c in shared if c.target.kind == "operator"
         }
+        self.routes = Routes(decisions)
+        self._room = Room(
+            self.routes, self.of, self._keeps, self._returns, self._borders, recomputable
+        )
 
     def of(self, link: Conversion) -> Keeping:
         """Who keeps the tensor of a conversion for the backward pass.
@@ -52,9 +46,7 @@ class Keepers:
         keeps it, or a block that may be recomputed starts from it.
         """
         tensor = self.graph.tensors[link.tensor]
-        if tensor.kind == "parameter":
-            return Keeping(False, False, True)
-        if link.source.kind == "tensor":
+        if tensor.kind == "parameter" or link.source.kind == "tensor":
             return Keeping(False, self._keeps(int(link.target.key), link.operand), True)
         producer = int(link.source.key)
         by_producer = link.output in self.decisions.rules[producer].saved_outputs
@@ -74,16 +66,29 @@ class Keepers:
 
         It does at the border of a block that may be recomputed: gathered before the block runs
         forward once more, it lies there until the block has run backward. All borders are alike,
-        also one from which no block starts. And it does where others run between its readers.
+        also one from which no block starts. And it does where others run before the last of its
+        readers, views not counted, or where a view behind it takes a part of it.
         """
-        if link.target.kind != "tensor":
+        routes = self.routes
+        if link.target.kind == "tensor":
+            if self.recomputable and link.target in self._borders:
+                return True
+        elif not routes.is_view(link.target):
             return False
-        if self.recomputable and link.target in self._borders:
-            return True
-        readers = {p for p, _ in self._readers[link.tensor]}
-        rules = self.decisions.rules
-        between = range(min(readers) + 1, max(readers))
-        return any(p in rules and not rules[p].alias and p not in readers for p in between)
+        arrived = link.target if link.target.kind == "operator" else link.source
+        ends, parts = routes.ends(link)
+        return parts or routes.others_between(int(arrived.key), ends)
+
+    def through_view(self, link: Conversion) -> bool:
+        """Whether what an operator keeps reached it through a view.
+
+        Whether it is gathered again is then decided where the view reads.
+        """
+        ends = (link.source.kind, link.target.kind)
+        if ends != ("operator", "operator") or self.routes.is_view(link.target):
+            return False
+        source = int(link.source.key)
+        return self._is_view(source) and self._keeps(int(link.target.key), link.operand)
 
     def beside(self, link: Conversion) -> tuple[bool, bool]:
         """Whether more of a tensor lies there while one of its readers runs backward.
@@ -101,7 +106,22 @@ class Keepers:
         later = reader < max(p for p, _ in self._readers[link.tensor])
         return later, self._keeps(reader, link.operand)
 
-    def waits(self, link: Conversion) -> bool:
+    def waits(self, link: Conversion) -> Waiting:
+        """How much of a tensor and its gradient lies there, uncharged, while others are worked on.
+
+        See :class:`Room` for tensors, :meth:`_returns_larger` for gradients.
+        """
+        larger = self._returns_larger(link)
+        if self.graph.tensors[link.tensor].kind != "activation":
+            return Waiting(larger)
+        return self._room.wait(link, larger)
+
+    def _returns(self, link: Conversion) -> bool:
+        """Whether a gradient takes the place of what the reader of its tensor kept."""
+        keeping = self.of(link)
+        return keeping.reader and not keeping.producer
+
+    def _returns_larger(self, link: Conversion) -> bool:
         """Whether the gradient that a conversion brings back lies there while others are worked on.
 
         Gradients take the place of what was kept for them, layout for layout. One that grows on its

@@ -33,8 +33,11 @@ class OperatorTerms:
         results that it keeps are charged where their layouts meet (``conversions``).
     working_bytes : float array
         Local operands and results (or their gradients) while it runs.
+    copied_bytes : float array
+        What a view that takes parts of its operand needs when their gradients are put together.
     kept_bytes : float array
-        Operands that it keeps for backward and that others made: each may be gathered again.
+        Operands that it keeps for backward and that others made, where some ranks hold the same
+        part: each may be gathered again.
     resident_bytes : float array
         Buffers.
     """
@@ -45,6 +48,7 @@ class OperatorTerms:
     backward_compute_s: FloatArray
     saved_bytes: FloatArray
     working_bytes: FloatArray
+    copied_bytes: FloatArray
     kept_bytes: FloatArray
     resident_bytes: FloatArray
 
@@ -89,13 +93,16 @@ def operator_terms(
         elif tensor.kind == "input" and operand in rule.saved_inputs:
             saved += nbytes
         elif tensor.kind == "activation" and operand in rule.saved_inputs:
-            kept += nbytes
+            divided = [a for a, size in enumerate(model.mesh_shape) if size > 1]
+            kept += nbytes * np.any(configs.input_states[operand][:, divided] < 3, axis=1)
     for result, tensor in enumerate(graph.results(operator)):
         outputs += local_bytes(model, tensor, configs.output_states[result])
     for extent in rule.saved_extra:
         saved += configs.local_elements(extent) * float(model.dtype_bytes(extent.dtype))
     needs_backward = any(t.requires_grad for t in graph.results(operator))
+    copied = zeros
     if rule.alias:
+        copied = (inputs + outputs) * float(needs_backward and takes_parts(graph, operator))
         inputs, outputs, gradients = zeros, zeros, zeros
     forward = _kernels(model, configs, rule.flops, inputs + outputs)
     backward: FloatArray = zeros
@@ -115,9 +122,16 @@ def operator_terms(
         backward,
         saved if needs_backward else zeros,
         inputs + outputs,
+        copied,
         kept,
         buffers,
     )
+
+
+def takes_parts(graph: Graph, operator: Operator) -> bool:
+    """Whether results are not all of the first operand, element for element."""
+    sizes = [t.size for t in graph.results(operator)]
+    return sizes != [graph.tensors[operator.inputs[0]].size]
 
 
 def _kernels(

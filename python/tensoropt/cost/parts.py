@@ -53,8 +53,8 @@ class Parts:
     Attributes
     ----------
     links : list of Conversion
-    waits : list of bool
-        For every link, whether gradients that it brings back lie there while others are worked on.
+    waits : list of Waiting
+        For every link, how much of its tensor and gradient lies there while others are worked on.
     segments : tuple of Segment
         The repeated blocks in order, then what is outside.
     kept : dict
@@ -92,21 +92,13 @@ class Parts:
         ]
         self.waits = [self.keepers.waits(link) for link in self.links]
         self._beside = [self.keepers.beside(link) for link in self.links]
-        self.segments = segments(
-            decisions,
-            self.links,
-            Keys(
-                self.key_of_operator,
-                [
-                    (key, self.is_inner(link), *rest)
-                    for key, link, *rest in zip(
-                        self._link_keys, self.links, self.waits, self._beside, strict=True
-                    )
-                ],
-                self._tensor_key,
-                self._number,
-            ),
-        )
+        self._through_view = [self.keepers.through_view(link) for link in self.links]
+        facts = zip(self._link_keys, self.waits, self._beside, self._through_view, strict=True)
+        link_keys = [
+            (*known, self.is_inner(link)) for known, link in zip(facts, self.links, strict=True)
+        ]
+        keys = Keys(self.key_of_operator, link_keys, self._tensor_key, self._number)
+        self.segments = segments(decisions, self.links, keys)
 
     # Segments.
 
@@ -152,7 +144,7 @@ class Parts:
         trained = any(t.requires_grad for t in results)
         in_states: list[State] = []
         in_bytes: list[float] = []
-        gradient_bytes = saved = kept = buffers = 0.0
+        gradient_bytes = saved = again = buffers = 0.0
         for operand, tensor in enumerate(operands):
             if tensor is None or tensor.kind == "constant":
                 in_states.append(())
@@ -166,12 +158,15 @@ class Parts:
             buffers += size if tensor.kind == "buffer" else 0.0
             if operand in rule.saved_inputs:
                 saved += size if tensor.kind == "input" else 0.0
-                kept += size if tensor.kind == "activation" else 0.0
+                gathered = tensor.kind == "activation" and self._is_repeated(state)
+                again += size if gathered else 0.0
         out_states = [result_state(rule, i, labels) for i in range(len(results))]
         out_bytes = [self.local_bytes(t, s) for t, s in zip(results, out_states, strict=True)]
         for extent in rule.saved_extra:
             saved += extent.elements(local) * self.model.dtype_bytes(extent.dtype)
-        working = 0.0 if rule.alias else sum(in_bytes) + sum(out_bytes)
+        moved = sum(in_bytes) + sum(out_bytes)
+        working = 0.0 if rule.alias else moved
+        parts = rule.alias and [t.size for t in results] != [t.size for t in operands[:1] if t]
         split = math.prod(n for n, label in zip(mesh, labels, strict=True) if _is_dim(label))
         backward_s = 0.0
         if trained:
@@ -193,7 +188,8 @@ class Parts:
             tuple(inside["backward"]) if trained else (),
             saved if trained else 0.0,
             working,
-            kept,
+            moved if parts and trained else 0.0,
+            again,
             buffers,
             tuple(in_states),
             tuple(out_states),
@@ -271,9 +267,10 @@ class Parts:
         if keeping.reader and not same and not regathered:
             saved += there
         if regathered and self.keepers.stays_whole(link):
-            saved = there
+            saved += there
         need = 0.0 if same else here + beside * (2.0 if regathered else 1.0)
         return ConversionPart(
+            source,
             tuple(forward),
             tuple(backward),
             sum(m.seconds for m in forward),
@@ -307,25 +304,64 @@ class Parts:
                 moves.append(self.move(step.kind, step.axis, step.nbytes, after))
         return moves, beside
 
-    def reading_bytes(self, index: int, source: State, reader: OperatorPart) -> float:
+    def reading_bytes(self, index: int, conversion: ConversionPart, reader: OperatorPart) -> float:
         """What an operator needs that shares an operand with others, or gathers it again.
 
         Parameters
         ----------
         index : int
             Position in :attr:`links`, of a link to an operator.
-        source : tuple of int
-            State digits of the operand where it comes from.
+        conversion : ConversionPart
+            The operand's way to the operator.
         reader : OperatorPart
         """
         link = self.links[index]
-        beside = sum(reader.result_bytes) + reader.operand_bytes[link.operand]
-        need = max(reader.working_bytes, beside)
-        whole = self.local_bytes(self.graph.tensors[link.tensor], source)
-        summed, again = self._beside[index]
-        sizes = zip(source, self.model.mesh_shape, strict=True)
-        again &= any(digit < 3 for digit, size in sizes if size > 1)
-        return need + whole * (summed + again)
+        repeated = self._is_repeated(conversion.source)
+        need = 0.0
+        if link.source.kind == "tensor":
+            beside = sum(reader.result_bytes) + reader.operand_bytes[link.operand]
+            need = max(reader.working_bytes, beside)
+            summed, again = self._beside[index]
+            need += conversion.source_bytes if summed else 0.0
+            if again and repeated:
+                need += max(conversion.source_bytes, reader.again_bytes)
+        elif self._through_view[index] and conversion.same and repeated:
+            need = reader.working_bytes + reader.again_bytes
+        if conversion.regathered:
+            # Beside the gradient of the operand, which took the place of what was kept; other
+            # operands may be gathered again too, and so may what this one is gathered from.
+            others = reader.again_bytes
+            whole = conversion.target_bytes
+            held = whole + others if link.source.kind == "parameter" else max(whole, others)
+            chained = link.source.kind == "tensor" or self.keepers.routes.is_view(link.source)
+            held += conversion.source_bytes if chained and repeated else 0.0
+            need = max(need, held + reader.working_bytes)
+        return need
+
+    def other_bytes(
+        self, link: Conversion, conversion: ConversionPart, reader: OperatorPart
+    ) -> float:
+        """What an operator's other operands take, which may lie there while one is converted.
+
+        Gradients of a parameter that it reads twice are added up where the parameter is kept.
+        """
+        operands = self.graph.operands(self.graph.operators[int(link.target.key)])
+        found = 0.0
+        for operand, (tensor, nbytes) in enumerate(
+            zip(operands, reader.operand_bytes, strict=True)
+        ):
+            if tensor is None or operand == link.operand:
+                continue
+            if tensor.kind == "activation":
+                found += nbytes
+            elif tensor.name == link.tensor and tensor.kind == "parameter":
+                found += max(nbytes, conversion.source_bytes)
+        return found
+
+    def _is_repeated(self, state: State) -> bool:
+        """Whether some ranks hold the same part."""
+        sizes = zip(state, self.model.mesh_shape, strict=True)
+        return any(digit < 3 and size > 1 for digit, size in sizes)
 
     # Parameters.
 
@@ -412,9 +448,8 @@ class Parts:
                 accumulate = m * float(each)
         whole = elements * float(precision.parameter_bytes)
         gradient = elements * float(precision.gradient_bytes) if trained else 0.0
-        transient = 2.0 * whole if scheme.name == "zero3" else 0.0
-        if sharded["gradient"]:
-            transient += elements * float(precision.gradient_bytes) if trained else 0.0
+        gathered = whole if scheme.name == "zero3" else 0.0
+        scattered = gradient if sharded["gradient"] else 0.0
         state_bytes = float(optimizer.bytes_per_parameter(precision)) if trained else 0.0
         return ParameterPart(
             tuple(forward),
@@ -430,7 +465,8 @@ class Parts:
             held["gradient"] * precision.gradient_bytes if trained else 0.0,
             held["optimizer"] * state_bytes,
             whole if scheme.name == "zero3_keep" else 0.0,
-            transient,
+            gathered,
+            scattered,
             whole,
             gradient,
         )

@@ -46,8 +46,11 @@ class OperatorPart:
         Kept for backward beside operands and results: statistics, masks, batch inputs.
     working_bytes : float
         Local operands and results.
-    kept_bytes : float
-        Operands that it keeps for backward and that others made: each may be gathered again.
+    copied_bytes : float
+        What a view of parts of its operand needs when their gradients are put together.
+    again_bytes : float
+        Operands that it keeps for backward and that others made, where some ranks hold the same
+        part: each may be gathered again.
     buffer_bytes : float
         Buffers, which stay.
     operand_states, result_states : tuple of states
@@ -64,7 +67,8 @@ class OperatorPart:
     backward_moves: tuple[Move, ...]
     saved_bytes: float
     working_bytes: float
-    kept_bytes: float
+    copied_bytes: float
+    again_bytes: float
     buffer_bytes: float
     operand_states: tuple[State, ...]
     result_states: tuple[State, ...]
@@ -79,6 +83,8 @@ class ConversionPart:
 
     Attributes
     ----------
+    source : tuple of int
+        State digits where it comes from.
     forward, backward : tuple of Move
         Collectives; slices move nothing and are left out.
     forward_s, backward_s : float
@@ -94,6 +100,7 @@ class ConversionPart:
         The gathered tensor is dropped, and gathered again in the backward pass.
     """
 
+    source: State
     forward: tuple[Move, ...]
     backward: tuple[Move, ...]
     forward_s: float
@@ -129,8 +136,10 @@ class ParameterPart:
         Resident.
     kept_bytes : float
         Gathered weight, kept from forward to backward.
-    transient_bytes : float
-        Gathered weights and gradients not yet scattered.
+    gathered_bytes : float
+        A weight that is gathered and dropped again.
+    scattered_bytes : float
+        A gradient that is dropped once it is scattered.
     local_bytes : float
         The weight as the operator reads it.
     whole_gradient_bytes : float
@@ -150,6 +159,12 @@ class ParameterPart:
     gradient_bytes: float
     optimizer_bytes: float
     kept_bytes: float
-    transient_bytes: float
+    gathered_bytes: float
+    scattered_bytes: float
     local_bytes: float
     whole_gradient_bytes: float
+
+    @property
+    def transient_bytes(self) -> float:
+        """Beside its one reader: the weight twice, as the next is fetched ahead; the gradient."""
+        return 2.0 * self.gathered_bytes + self.scattered_bytes

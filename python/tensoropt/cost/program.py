@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 
 from tensoropt.cost.assignment import Assignment
 from tensoropt.cost.evaluate import conversion_parts, operator_parts, parameter_parts
 from tensoropt.cost.events import Buffer, Event, Mark, Program
+from tensoropt.cost.liveness import replay
+from tensoropt.cost.order import Step, backward_steps
 from tensoropt.cost.parts import Parts
+from tensoropt.cost.prefetch import Gathered, Point, Trace, early
 from tensoropt.cost.priced import ConversionPart, Move, OperatorPart, ParameterPart
+from tensoropt.cost.recorder import Again, Recorder, Value, Weights
 from tensoropt.sharding.decisions import Conversion
 
 __all__ = ["Buffer", "Event", "Mark", "Program", "build_program"]
@@ -48,60 +51,43 @@ def build_program(
     ShardingError
         If the assignment is illegal.
     """
-    return _Walk(parts, assignment, frozenset(passed_over)).program()
+    walk = _Walk(parts, assignment, frozenset(passed_over), {})
+    program = walk.program()
+    if not any(walk.trace.passes):
+        return program
+    # Walked once more, with weights gathered as early as there is room for them.
+    points = early(walk.trace, replay(program).timeline, walk.come_and_go)
+    return _Walk(parts, assignment, frozenset(passed_over), points).program()
 
 
-@dataclass(slots=True)
-class _Again:
-    """How to gather once more what was not kept."""
+class _Walk(Recorder):
+    """Emits events; remembers where every tensor lies.
 
-    source: _Value
-    part: ConversionPart
-    tensor: str
-    found: _Value | None = None
-
-
-@dataclass(slots=True)
-class _Value:
-    """A tensor in some layout: where its bytes lie and which events made it.
-
-    ``buffer`` is ``None`` for what takes no memory of its own (parameters, whose memory is counted
-    with their state). Views of one tensor share one value.
+    Weights are gathered at the last moment, or at the points that are given.
     """
 
-    buffer: Buffer | None = None
-    ready: tuple[int, ...] = ()
-    again: _Again | None = None
-
-
-@dataclass(slots=True)
-class _Weights:
-    """The parameters of one operator; what is gathered of them at the moment."""
-
-    entries: list[tuple[str, ParameterPart]] = field(default_factory=list)
-    gathered: list[_Value] | None = None
-
-
-Step = tuple[str, int]
-
-
-class _Walk:
-    """Emits events; remembers where every tensor lies."""
-
-    def __init__(self, parts: Parts, assignment: Assignment, passed_over: frozenset[int]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        assignment: Assignment,
+        passed_over: frozenset[int],
+        points: Mapping[Point, Sequence[Step]],
+    ) -> None:
+        super().__init__()
         self.parts = parts
         self.graph = parts.graph
         self.rules = parts.decisions.rules
         self.assignment = assignment
         self.m = assignment.micro_batches
         self.passed_over = passed_over
+        self.points = points
+        self.trace = Trace()
+        self.come_and_go: dict[Step, Gathered] = {}
         walked = [s for s in parts.segments if s.block not in passed_over]
         self.groups = sorted(itertools.chain.from_iterable(s.groups for s in walked))
         positions = sorted(itertools.chain.from_iterable(s.positions for s in walked))
         self.operators = operator_parts(parts, assignment, positions)
-        self.events: list[Event] = []
         self.marks: list[Mark] = []
-        self.buffers: list[Buffer] = []
         self.into: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
         self.out_of: dict[int, list[tuple[Conversion, ConversionPart]]] = defaultdict(list)
         links = sorted(itertools.chain.from_iterable(s.links for s in walked))
@@ -110,19 +96,23 @@ class _Walk:
                 self.into[int(link.target.key)].append((link, part))
             if link.source.kind == "operator":
                 self.out_of[int(link.source.key)].append((link, part))
+        # What was made last is converted first, and its gradient last: all else waits anyway.
+        origin = parts.keepers.routes.origin
+        for arrivals in self.into.values():
+            arrivals.sort(key=lambda entry: -origin(entry[0].source))
         # Where tensors lie: results as operators leave them, tensors at their own nodes, operands
         # as operators read them, what else an operator keeps; and their gradients.
-        self.results: dict[tuple[int, int], _Value] = {}
-        self.nodes: dict[str, _Value] = {}
-        self.operands: dict[tuple[int, int], _Value] = {}
-        self.extras: dict[int, _Value] = {}
-        self.gradients: dict[tuple[int, int], _Value] = {}
-        self.node_gradients: dict[str, _Value] = {}
-        self.weights: dict[int, _Weights] = defaultdict(_Weights)
+        self.results: dict[tuple[int, int], Value] = {}
+        self.nodes: dict[str, Value] = {}
+        self.operands: dict[tuple[int, int], Value] = {}
+        self.extras: dict[int, Value] = {}
+        self.gradients: dict[tuple[int, int], Value] = {}
+        self.node_gradients: dict[str, Value] = {}
+        self.weights: dict[int, Weights] = defaultdict(Weights)
         self.readers_left: dict[str, int] = {}
         self.readers: dict[str, int] = {}
         self.updated: dict[str, tuple[int, ...]] = {}
-        self.kept: dict[str, _Value] = {}
+        self.kept: dict[str, Value] = {}
         self.lasting: dict[str, Buffer | None] = {}
         self.complete: list[tuple[str, ParameterPart, int, float]] = []
         self.contributions: dict[str, list[int]] = defaultdict(list)
@@ -131,7 +121,7 @@ class _Walk:
         self._load_parameters()
         order = list(self.rules)
         self._pass("forward", [("forward", p) for p in order])
-        self._pass("backward", self._backward_steps(order))
+        self._pass("backward", backward_steps(self.graph, self.assignment.recompute, order))
         self._complete()
         self.marks.append(Mark(len(self.events), "step", None))
         self._optimize()
@@ -140,31 +130,9 @@ class _Walk:
             buffer.stop = last if buffer.stop < 0 else buffer.stop
         return Program(self.events, self.buffers, self.m, self.marks)
 
-    def _backward_steps(self, order: Sequence[int]) -> list[Step]:
-        """Operators in reverse; a recomputed block is run forward first."""
-        blocks = self.graph.blocks
-        redone = {
-            p: block
-            for block, redo in zip(blocks, self.assignment.recompute, strict=True)
-            if redo
-            for p in range(block.start, block.stop)
-        }
-        steps: list[Step] = []
-        entered = None
-        for position in reversed(order):
-            block = redone.get(position)
-            if block is not None and block is not entered:
-                inside = [p for p in order if block.start <= p < block.stop]
-                steps += [("recompute", p) for p in inside]
-            entered = block
-            if any(t.requires_grad for t in self.graph.results(self.graph.operators[position])):
-                steps.append(("backward", position))
-        return steps
-
     def _pass(self, name: str, steps: Sequence[Step]) -> None:
-        """Run steps; weights kept in pieces are gathered one operator with weights ahead."""
-        upcoming = [step for step in steps if self.weights[step[1]].entries]
-        upcoming.reverse()
+        """Run steps; weights kept in pieces are gathered ahead of them."""
+        self.trace.passes.append([])
         block_at = {p: i for i, b in enumerate(self.graph.blocks) for p in range(b.start, b.stop)}
         inside: int | None = -1
         for step in steps:
@@ -176,11 +144,7 @@ class _Walk:
                     self._pass_over(name, inside)
             if inside in self.passed_over:
                 continue
-            if upcoming and step == upcoming[-1]:
-                for ahead in upcoming[:-3:-1]:
-                    if self.weights[ahead[1]].gathered is None and self._has_gathers(*ahead):
-                        self._gather(ahead[1], ahead[0])
-                upcoming.pop()
+            self._reach(step, "begins")
             if phase == "backward":
                 self._backward(position)
             else:
@@ -189,100 +153,26 @@ class _Walk:
 
     def _pass_over(self, name: str, block: int) -> None:
         """Hand on what a block makes of what it reads, without running it."""
-        event = self._emit("slice", name, self.graph.blocks[block].name, 0.0, ())
+        event = self.emit("slice", name, self.graph.blocks[block].name, 0.0, ())
         segment = self.parts.segments[block]
         for tensor in segment.read:
-            self._use(self.nodes[tensor], event)
+            self.use(self.nodes[tensor], event)
         if name == "forward":
             self.nodes.update((tensor, self._handed_on(tensor, event)) for tensor in segment.made)
             return
         for tensor in segment.made:
-            self._use(self.node_gradients.pop(tensor, _Value()), event)
+            self.use(self.node_gradients.pop(tensor, Value()), event)
         for tensor in segment.read:
             if self.graph.tensors[tensor].requires_grad:
-                before = self.node_gradients.get(tensor, _Value())
+                before = self.node_gradients.get(tensor, Value())
                 value = self._handed_on(tensor, event) if before.buffer is None else before
-                self._use(value, event)
-                self.node_gradients[tensor] = _Value(value.buffer, (event,))
+                self.use(value, event)
+                self.node_gradients[tensor] = Value(value.buffer, (event,))
 
-    def _handed_on(self, tensor: str, event: int) -> _Value:
+    def _handed_on(self, tensor: str, event: int) -> Value:
         """A tensor at its own node, or its gradient, that an event makes."""
         nbytes = self.parts.local_bytes(self.graph.tensors[tensor], self.assignment.tensors[tensor])
-        return _Value(self._allocate(tensor, "activation", nbytes, event), (event,))
-
-    # Emitting.
-
-    def _emit(
-        self,
-        kind: str,
-        phase: str,
-        subject: str,
-        seconds: float,
-        needs: Sequence[int],
-        when: str = "every",
-    ) -> int:
-        self.events.append(
-            Event(kind, phase, subject, seconds, needs=tuple(sorted(set(needs))), when=when)
-        )
-        return len(self.events) - 1
-
-    def _collective(
-        self,
-        move: Move,
-        phase: str,
-        subject: str,
-        why: str,
-        needs: Sequence[int],
-        when: str = "every",
-    ) -> int:
-        needed = tuple(sorted(set(needs)))
-        self.events.append(
-            Event(
-                move.kind, phase, subject, move.seconds, move.axis, move.nbytes, needed, when, why
-            )
-        )
-        return len(self.events) - 1
-
-    def _allocate(self, name: str, part: str, nbytes: float, start: int) -> Buffer | None:
-        if nbytes <= 0:
-            return None
-        buffer = Buffer(name, part, nbytes, start, start)
-        self.buffers.append(buffer)
-        return buffer
-
-    def _lasting(self, name: str, part: str, nbytes: float, start: int = 0) -> Buffer | None:
-        """Memory that lies there to the end."""
-        buffer = self._allocate(name, part, nbytes, start)
-        if buffer is not None:
-            buffer.stop = -1
-        return buffer
-
-    @staticmethod
-    def _use(value: _Value, event: int) -> None:
-        if value.buffer is not None and 0 <= value.buffer.stop < event:
-            value.buffer.stop = event
-
-    def _convert(
-        self,
-        moves: Sequence[Move],
-        value: _Value,
-        name: str,
-        part: str,
-        phase: str,
-        sizes: tuple[float, float],
-    ) -> _Value:
-        """Run collectives one after the other on a tensor, from one local size to another."""
-        size, final = sizes
-        for move in moves:
-            event = self._collective(move, phase, name, "redistribution", value.ready)
-            self._use(value, event)
-            value = _Value(self._allocate(name, part, move.local_bytes, event), (event,))
-            size = move.local_bytes
-        if size != final:
-            event = self._emit("slice", phase, name, 0.0, value.ready)
-            self._use(value, event)
-            value = _Value(self._allocate(name, part, final, event), (event,))
-        return value
+        return Value(self.allocate(tensor, "activation", nbytes, event), (event,))
 
     # Parameters.
 
@@ -290,14 +180,14 @@ class _Walk:
         """Place what stays, and note who reads which parameter."""
         for position, operator in self.operators.items():
             name = self.graph.operators[position].name
-            self._lasting(name, "buffers", operator.buffer_bytes)
+            self.keep_on(name, "buffers", operator.buffer_bytes)
         tied = {g.names[0]: g.readers for g in self.parts.decisions.groups if len(g.readers) > 1}
         found = parameter_parts(self.parts, self.assignment, self.operators, self.groups)
         for name, reader, part in found:
-            self._lasting(name, "weight", part.weight_bytes)
-            self._lasting(name, "optimizer state", part.optimizer_bytes)
+            self.keep_on(name, "weight", part.weight_bytes)
+            self.keep_on(name, "optimizer state", part.optimizer_bytes)
             if self.m > 1:
-                self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes)
+                self.lasting[name] = self.keep_on(name, "gradient", part.gradient_bytes)
             self.updated[name] = ()
             readers = [reader] if reader is not None else [p for p, _ in tied[name]]
             distinct = list(dict.fromkeys(readers))
@@ -305,6 +195,22 @@ class _Walk:
             self.readers_left[name] = sum(self.operators[p].trained for p in distinct)
             for position in distinct:
                 self.weights[position].entries.append((name, part))
+
+    def _reach(self, step: Step, moment: str) -> None:
+        """Gather what is to be gathered at this point, or must be now."""
+        self.trace.points[*step, moment] = len(self.events)
+        for phase, position in self.points.get((*step, moment), ()):
+            self._gather(position, phase)
+        phase, position = step
+        weights = self.weights[position]
+        if moment == "runs" and weights.gathered is None and self._has_gathers(phase, position):
+            self._gather(position, phase)
+            tied = self.assignment.tensors
+            self.come_and_go[step] = Gathered.of(
+                (() if part.kept_bytes else self._gathers(name, part, phase), name in tied)
+                for name, part in weights.entries
+            )
+            self.trace.passes[-1].append(step)
 
     def _has_gathers(self, phase: str, position: int) -> bool:
         return any(
@@ -323,20 +229,20 @@ class _Walk:
     def _gather(self, position: int, phase: str) -> None:
         """Gather the weights of an operator that are kept in pieces."""
         weights = self.weights[position]
-        weights.gathered = []
+        weights.gathered = {}
         for name, part in weights.entries:
             if phase == "forward" and not self.updated[name]:
                 self._gather_updated(name, part)
             needs: Sequence[int] = ()
-            value = _Value()
+            value = Value()
             for move in self._gathers(name, part, phase):
-                event = self._collective(move, phase, name, "parameter gather", needs)
-                self._use(value, event)
-                buffer = self._allocate(name, "gathered weight", move.local_bytes, event)
-                value = _Value(buffer, (event,))
+                event = self.collective(move, phase, name, "parameter gather", needs)
+                self.use(value, event)
+                buffer = self.allocate(name, "gathered weight", move.local_bytes, event)
+                value = Value(buffer, (event,))
                 needs = (event,)
             if value.ready:
-                weights.gathered.append(value)
+                weights.gathered[name] = value
                 if part.kept_bytes:
                     self.kept[name] = value
 
@@ -344,18 +250,27 @@ class _Walk:
         """Gather a weight that the last step updated in pieces, before its first use."""
         needs: tuple[int, ...] = ()
         for move in part.step_forward:
-            needs = (self._collective(move, "step", name, "parameter gather", needs, "first"),)
+            needs = (self.collective(move, "step", name, "parameter gather", needs, "first"),)
         self.updated[name] = needs
 
-    def _read_weights(self, position: int) -> list[_Value]:
+    def _read_weights(self, position: int) -> list[Value]:
         """Weights of an operator as it reads them; waits for what the last step updated."""
         weights = self.weights[position]
-        found = list(weights.gathered or [])
+        found = list((weights.gathered or {}).values())
         for name, _ in weights.entries:
-            found.append(_Value(None, self.updated[name]))
+            found.append(Value(None, self.updated[name]))
             if name in self.kept:
                 found.append(self.kept[name])
         return found
+
+    def _weight(self, position: int, name: str) -> Value:
+        """One weight of an operator before it is converted, or viewed."""
+        if name in self.kept:
+            return self.kept[name]
+        gathered = (self.weights[position].gathered or {}).get(name)
+        if gathered is None:
+            return Value(None, self.updated[name])
+        return Value(gathered.buffer, gathered.ready, Again(name, reader=position))
 
     # Forward.
 
@@ -363,16 +278,21 @@ class _Walk:
         part = self.operators[position]
         rule = self.rules[position]
         operator = self.graph.operators[position]
+        arrivals = self.into[position]
+        for link, conversion in arrivals:
+            if link.source.kind != "parameter":
+                self.operands[position, link.operand] = self._arrive(link, conversion, phase)
+        self._reach((phase, position), "runs")
+        for link, conversion in arrivals:
+            if link.source.kind == "parameter":
+                self.operands[position, link.operand] = self._arrive(link, conversion, phase)
         values = self._read_weights(position)
-        for link, conversion in self.into[position]:
-            value = self._arrive(link, conversion, phase)
-            self.operands[position, link.operand] = value
-            values.append(value)
+        values += [self.operands[position, link.operand] for link, _ in arrivals]
         if rule.alias:
-            shared = self.operands.get((position, 0)) or _Value(
-                next((v.buffer for v in values if v.buffer), None),
-                tuple(e for v in values for e in v.ready),
-            )
+            shared = self.operands.get((position, 0))
+            if shared is None and self.weights[position].entries:
+                shared = self._weight(position, operator.inputs[0])
+            shared = shared or Value()
             for output in range(len(operator.outputs)):
                 self.results[position, output] = shared
         else:
@@ -385,43 +305,72 @@ class _Walk:
                 self.nodes[link.tensor] = self._arrive(link, conversion, phase)
 
     def _kernel(
-        self, position: int, part: OperatorPart, values: Sequence[_Value], phase: str
+        self, position: int, part: OperatorPart, values: Sequence[Value], phase: str
     ) -> None:
         operator = self.graph.operators[position]
         needs = [e for v in values for e in v.ready]
-        event = self._emit("kernel", phase, operator.name, part.forward_s, needs)
+        event = self.emit("kernel", phase, operator.name, part.forward_s, needs)
+        self.trace.kernels[phase, position] = event
         for value in values:
-            self._use(value, event)
+            self.use(value, event)
         for operand, tensor in enumerate(self.graph.operands(operator)):
             if tensor is not None and tensor.kind == "input":
-                self._allocate(tensor.name, "input", part.operand_bytes[operand], event)
+                self.allocate(tensor.name, "input", part.operand_bytes[operand], event)
         ready = event
         for move in part.forward_moves:
-            ready = self._collective(move, phase, operator.name, "inside operator", (ready,))
+            ready = self.collective(move, phase, operator.name, "inside operator", (ready,))
         for output, name in enumerate(operator.outputs):
-            buffer = self._allocate(name, "activation", part.result_bytes[output], event)
-            self.results[position, output] = _Value(buffer, (ready,))
+            buffer = self.allocate(name, "activation", part.result_bytes[output], event)
+            self.results[position, output] = Value(buffer, (ready,))
+        self._make_small(position, phase)
         if part.saved_bytes:
-            buffer = self._allocate(operator.name, "saved for backward", part.saved_bytes, event)
-            self.extras[position] = _Value(buffer, (event,))
+            buffer = self.allocate(operator.name, "saved for backward", part.saved_bytes, event)
+            self.extras[position] = Value(buffer, (event,))
 
-    def _arrive(self, link: Conversion, part: ConversionPart, phase: str) -> _Value:
+    def _arrive(self, link: Conversion, part: ConversionPart, phase: str) -> Value:
         """Bring a tensor to where it is read."""
-        source = _Value()
         if link.source.kind == "operator":
             source = self.results[int(link.source.key), link.output]
-        elif link.source.kind == "tensor":
+        elif link.source.kind == "parameter":
+            source = self._weight(int(link.target.key), link.tensor)
+        else:
             source = self.nodes[link.tensor]
             if phase == "recompute" and link.source not in self.parts.decisions.block_of:
                 # What a block starts from is gathered once more if only its shard was kept.
                 source = self._saved(source)
         if part.same:
             return source
+        if self._is_made_small(link, part) and not self._keeps_result(link):
+            # Converted when it was made.
+            return source
         sizes = (part.source_bytes, part.target_bytes)
-        value = self._convert(part.forward, source, link.tensor, "activation", phase, sizes)
+        value = self.convert(part.forward, source, link.tensor, "activation", phase, sizes)
         if part.regathered:
-            value.again = _Again(source, part, link.tensor)
+            value.again = Again(link.tensor, source, part)
         return value
+
+    def _is_made_small(self, link: Conversion, part: ConversionPart) -> bool:
+        """Whether a tensor waits for its one reader as that reads it, since it is smaller so.
+
+        And its gradient waits so for the producer.
+        """
+        ends = (link.source.kind, link.target.kind)
+        if ends != ("operator", "operator") or self.rules[int(link.source.key)].alias:
+            return False
+        return not part.same and part.source_bytes > part.target_bytes
+
+    def _make_small(self, position: int, phase: str) -> None:
+        """Convert results that are smaller as they are read."""
+        for link, part in self.out_of[position]:
+            if self._is_made_small(link, part) and not self._keeps_result(link):
+                place = position, link.output
+                sizes = (part.source_bytes, part.target_bytes)
+                self.results[place] = self.convert(
+                    part.forward, self.results[place], link.tensor, "activation", phase, sizes
+                )
+
+    def _keeps_result(self, link: Conversion) -> bool:
+        return self.parts.keepers.of(link).producer
 
     # Backward.
 
@@ -431,64 +380,83 @@ class _Walk:
         operator = self.graph.operators[position]
         incoming = self._result_gradients(position)
         if rule.alias:
+            self._reach(("backward", position), "runs")
             outgoing = self._view_gradients(position, incoming)
         else:
-            values = [self._saved(self.operands.get((position, o))) for o in rule.saved_inputs]
-            values += [self._saved(self.results.get((position, o))) for o in rule.saved_outputs]
-            values += [self.extras.get(position, _Value()), *incoming]
+            values = self._kept_values(position)
+            values += [self.extras.get(position, Value()), *incoming]
             values += self._read_weights(position)
             needs = [e for v in values for e in v.ready]
-            event = self._emit("kernel", "backward", operator.name, part.backward_s, needs)
+            event = self.emit("kernel", "backward", operator.name, part.backward_s, needs)
+            self.trace.kernels["backward", position] = event
             for value in values:
-                self._use(value, event)
+                self.use(value, event)
             ready = event
             for move in part.backward_moves:
-                ready = self._collective(
+                ready = self.collective(
                     move, "backward", operator.name, "inside operator", (ready,)
                 )
             outgoing = {}
             for link, _ in self.into[position]:
-                if self.graph.tensors[link.tensor].requires_grad:
+                wanted = self.graph.tensors[link.tensor].requires_grad
+                if wanted and link.source.kind != "parameter":
                     nbytes = part.operand_bytes[link.operand]
-                    buffer = None
-                    if link.source.kind != "parameter":
-                        buffer = self._allocate(link.tensor, "gradient", nbytes, event)
-                    outgoing[link.operand] = _Value(buffer, (ready,))
+                    buffer = self.allocate(link.tensor, "gradient", nbytes, event)
+                    outgoing[link.operand] = Value(buffer, (ready,))
             self._weight_gradients(position, event)
-        for link, conversion in self.into[position]:
+        for link, conversion in reversed(self.into[position]):
             if link.operand in outgoing:
                 self._send_back(link, conversion, outgoing[link.operand])
 
-    def _saved(self, value: _Value | None) -> _Value:
+    def _kept_values(self, position: int) -> list[Value]:
+        """What an operator kept, and its weights, as it needs them in its backward pass."""
+        rule = self.rules[position]
+        weights = {c.operand for c, _ in self.into[position] if c.source.kind == "parameter"}
+        first = [o for o in rule.saved_inputs if o not in weights]
+        found = [self._saved(self.operands.get((position, o))) for o in first]
+        found += [self._saved(self.results.get((position, o))) for o in rule.saved_outputs]
+        self._reach(("backward", position), "runs")
+        last = [o for o in rule.saved_inputs if o in weights]
+        return found + [self._saved(self.operands.get((position, o))) for o in last]
+
+    def _saved(self, value: Value | None) -> Value:
         """What was kept for backward; gathered again if only its shard was."""
         if value is None:
-            return _Value()
-        if value.again is None:
+            return Value()
+        again = value.again
+        if again is None:
             return value
-        if value.again.found is None:
-            part = value.again.part
-            sizes = (part.source_bytes, part.target_bytes)
-            value.again.found = self._convert(
-                part.forward,
-                value.again.source,
-                value.again.tensor,
-                "activation",
-                "backward",
-                sizes,
-            )
-        return value.again.found
+        if again.found is None:
+            if again.source is not None and again.part is not None:
+                part = again.part
+                sizes = (part.source_bytes, part.target_bytes)
+                # Its source may itself be gathered again: views hand on what reached them.
+                source = self._saved(again.source)
+                name = again.tensor
+                again.found = self.convert(
+                    part.forward, source, name, "activation", "backward", sizes
+                )
+            else:
+                if self.weights[again.reader].gathered is None:
+                    self._gather(again.reader, "backward")
+                again.found = self._weight(again.reader, again.tensor)
+        return again.found
 
-    def _result_gradients(self, position: int) -> list[_Value]:
+    def _result_gradients(self, position: int) -> list[Value]:
         """Gradients of an operator's results, as far as somebody asked for them."""
         for link, conversion in self.out_of[position]:
+            place = position, link.output
             if link.target.kind == "tensor" and link.tensor in self.node_gradients:
                 value = self.node_gradients.pop(link.tensor)
-                self.gradients[position, link.output] = self._convert_back(link, conversion, value)
+                self.gradients[place] = self._convert_back(link, conversion, value)
+            elif place in self.gradients and self._is_made_small(link, conversion):
+                value = self.gradients[place]
+                self.gradients[place] = self._convert_back(link, conversion, value)
         outputs = range(len(self.graph.operators[position].outputs))
         found = [self.gradients.pop((position, o), None) for o in outputs]
         return [value for value in found if value is not None]
 
-    def _view_gradients(self, position: int, incoming: Sequence[_Value]) -> dict[int, _Value]:
+    def _view_gradients(self, position: int, incoming: Sequence[Value]) -> dict[int, Value]:
         """A view's gradient is a view; part of a tensor leaves zeros elsewhere."""
         part = self.operators[position]
         if not incoming:
@@ -499,76 +467,105 @@ class _Walk:
             return {0: incoming[0]}
         name = self.graph.operators[position].inputs[0]
         needs = [e for v in incoming for e in v.ready]
-        event = self._emit("slice", "backward", name, 0.0, needs)
+        event = self.emit("slice", "backward", name, 0.0, needs)
         for value in incoming:
-            self._use(value, event)
+            self.use(value, event)
         if weights:
-            self._weight_gradients(position, event)
+            self._weight_gradients(position, event, incoming[0] if same else None)
             return {}
-        return {0: _Value(self._allocate(name, "gradient", part.operand_bytes[0], event), (event,))}
+        return {0: Value(self.allocate(name, "gradient", part.operand_bytes[0], event), (event,))}
 
-    def _convert_back(self, link: Conversion, part: ConversionPart, value: _Value) -> _Value:
+    def _convert_back(self, link: Conversion, part: ConversionPart, value: Value) -> Value:
         sizes = (part.target_bytes, part.source_bytes)
-        return self._convert(part.backward, value, link.tensor, "gradient", "backward", sizes)
+        return self.convert(part.backward, value, link.tensor, "gradient", "backward", sizes)
 
-    def _send_back(self, link: Conversion, part: ConversionPart, value: _Value) -> None:
+    def _send_back(self, link: Conversion, part: ConversionPart, value: Value) -> None:
         """Bring a gradient to where its tensor came from; gradients of several readers add up."""
-        value = self._convert_back(link, part, value)
+        if not self._is_made_small(link, part):
+            value = self._convert_back(link, part, value)
         if link.source.kind == "operator":
             self.gradients[int(link.source.key), link.output] = value
         elif link.source.kind == "tensor":
             before = self.node_gradients.get(link.tensor)
             if before is not None:
-                event = self._emit(
+                event = self.emit(
                     "slice", "backward", link.tensor, 0.0, (*before.ready, *value.ready)
                 )
-                self._use(before, event)
-                self._use(value, event)
-                value = _Value(before.buffer or value.buffer, (event,))
+                self.use(before, event)
+                self.use(value, event)
+                value = Value(before.buffer or value.buffer, (event,))
             self.node_gradients[link.tensor] = value
 
     # Gradients of parameters, and the step.
 
-    def _weight_gradients(self, position: int, event: int) -> None:
+    def _weight_gradients(self, position: int, event: int, made: Value | None = None) -> None:
         """Scatter, add up and synchronize the gradients of an operator's parameters.
 
-        What is scattered is added up one operator later, so as not to wait for it.
+        What is scattered is added up one operator later, so as not to wait for it. A view may have
+        the gradient `made` already.
         """
         self._complete()
+        converted = self._converted_gradients(position, event, made)
         for name, part in self.weights[position].entries:
             if not self.graph.tensors[name].requires_grad:
                 continue
             sharded = self.assignment.schemes[name].name in ("zero2", "zero3", "zero3_keep")
             scatters = [m for m in part.backward if m.kind == "reduce_scatter"]
-            ready = event
+            ready = max(converted[name].ready) if name in converted else event
             first = name not in self.lasting
             if sharded or not first:
                 # The gradient of one micro-batch, in the dtype of the parameter.
                 nbytes = part.local_bytes if self.m > 1 else part.whole_gradient_bytes
-                whole = _Value(self._allocate(name, "whole gradient", nbytes, event), (event,))
+                whole = converted.get(name) or made
+                if whole is None or whole.buffer is None:
+                    buffer = self.allocate(name, "whole gradient", nbytes, event)
+                    whole = Value(buffer, (event,))
                 for move in scatters[: len(scatters) // self.readers[name]]:
-                    ready = self._collective(move, "backward", name, "gradient sync", (ready,))
-                    self._use(whole, ready)
+                    ready = self.collective(move, "backward", name, "gradient sync", (ready,))
+                    self.use(whole, ready)
             seconds = 0.0
             if first:
-                self.lasting[name] = self._lasting(name, "gradient", part.gradient_bytes, ready)
+                self.lasting[name] = self.keep_on(name, "gradient", part.gradient_bytes, ready)
             else:
                 seconds = part.accumulate_s / (self.m * self.readers[name])
             self.complete.append((name, part, ready, seconds))
             if not sharded:
                 self._complete()
 
+    def _converted_gradients(
+        self, position: int, event: int, made: Value | None
+    ) -> dict[str, Value]:
+        """Gradients of tied parameters that are read in other layouts than they are kept in."""
+        found: dict[str, Value] = {}
+        part = self.operators[position]
+        for link, conversion in self.into[position]:
+            moved = conversion.backward or conversion.source_bytes != conversion.target_bytes
+            if link.source.kind != "parameter" or not moved:
+                continue
+            if not self.graph.tensors[link.tensor].requires_grad:
+                continue
+            value = made
+            if value is None:
+                nbytes = part.operand_bytes[link.operand]
+                value = Value(self.allocate(link.tensor, "gradient", nbytes, event), (event,))
+            value = self._convert_back(link, conversion, value)
+            if link.tensor in found:
+                # An operator that reads it twice adds one to the other.
+                self.use(found[link.tensor], max(value.ready))
+            found[link.tensor] = value
+        return found
+
     def _complete(self) -> None:
         """Add new gradients to those of earlier micro-batches; after the last one, reduce them."""
         for name, part, ready, seconds in self.complete:
             if seconds > 0:
-                ready = self._emit("kernel", "backward", name, seconds, (ready,))
+                ready = self.emit("kernel", "backward", name, seconds, (ready,))
             self.contributions[name].append(ready)
             self.readers_left[name] -= 1
             if self.readers_left[name] == 0:
                 needs: Sequence[int] = self.contributions[name]
                 for move in part.step_backward:
-                    needs = (self._collective(move, "step", name, "gradient sync", needs, "last"),)
+                    needs = (self.collective(move, "step", name, "gradient sync", needs, "last"),)
                 self.contributions[name] = list(needs)
         self.complete.clear()
 
@@ -578,4 +575,4 @@ class _Walk:
         seconds = sum(part.optimizer_s for part in dict(found).values())
         # All communication is waited for: the last on every axis.
         needs = {event.axis: i for i, event in enumerate(self.events) if event.axis >= 0}
-        self._emit("kernel", "step", "optimizer", seconds, list(needs.values()), "after")
+        self.emit("kernel", "step", "optimizer", seconds, list(needs.values()), "after")

@@ -120,6 +120,7 @@ def _segment(
         link.tensor for link in own if {link.source.kind, link.target.kind} != {"operator"}
     )
     names = [n for g in groups for n in decisions.groups[g].names]
+    tied = dict.fromkeys(link.tensor for link in own if link.source.kind == "parameter")
     number = {name: i for i, name in enumerate(nodes)}
 
     def end(node: Node) -> Hashable:
@@ -148,7 +149,7 @@ def _segment(
         tuple(conversions),
         tuple(groups),
         tuple(nodes),
-        tuple(names),
+        (*names, *(name for name in tied if name not in names)),
         tuple(map(gather_of, own)),
         _border(decisions, block, [link.source for link in own]),
         _border(decisions, block, [link.target for link in own]),

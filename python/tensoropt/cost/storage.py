@@ -49,6 +49,10 @@ IntArray = npt.NDArray[np.int64]
 SCHEMES = ("ddp", "zero1", "zero2", "zero3", "zero3_keep")
 
 
+SHARDED_GRADIENT = ("zero2", "zero3", "zero3_keep")
+"""Schemes under which a gradient is scattered as soon as it is whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """A way to keep a parameter: a name from :data:`SCHEMES` and the axes over which it shards."""
@@ -85,6 +89,8 @@ class StorageTerms:
         Gathered weights kept from forward to backward.
     transient_bytes : float array
         Gathered weights (twice: the next is fetched ahead) and gradients not yet scattered.
+    gathered_bytes, scattered_bytes : float arrays
+        Of that, a weight and a gradient.
     """
 
     time_s: FloatArray
@@ -94,6 +100,8 @@ class StorageTerms:
     optimizer_bytes: FloatArray
     kept_bytes: FloatArray
     transient_bytes: FloatArray
+    gathered_bytes: FloatArray
+    scattered_bytes: FloatArray
 
 
 def state_bytes(model: CostModel, trained: bool = True) -> tuple[float, float, float]:
@@ -248,7 +256,7 @@ def _price(
         free = _seconds(model, every, count) == 0
         time += exposed(np.where(free, compute, 0.0), once)
 
-    sharded_gradient = scheme.name in ("zero2", "zero3", "zero3_keep")
+    sharded_gradient = scheme.name in SHARDED_GRADIENT
     if tensor.requires_grad:
         stepped = elements if scheme.name == "ddp" else shard
         time += model.compute.optimizer_time(stepped, model.optimizer, model.precision)
@@ -260,13 +268,21 @@ def _price(
     gradients = (shard if sharded_gradient else elements) * gradient
     optimizer = (elements if scheme.name == "ddp" else shard) * state
     kept = elements * weight if scheme.name == "zero3_keep" else nothing
-    transient = nothing.copy()
-    if scheme.name == "zero3":
-        transient += 2.0 * elements * weight
-    if sharded_gradient:
-        transient += elements * gradient
+    gathered = elements * weight * float(scheme.name == "zero3")
+    scattered = elements * gradient * float(sharded_gradient)
+    transient = 2.0 * gathered + scattered
     impossible = np.any(states[:, list(scheme.axes)] >= 3, axis=1)
     time = np.where(impossible, np.inf, time)
     # Recomputing reads the parameter once more, unless it was kept since the forward pass.
     again = m * exposed(behind_forward, moves.micro_forward if scheme.name == "zero3" else [])
-    return time, again, weights, gradients, optimizer, kept, transient
+    return (
+        time,
+        again,
+        weights,
+        gradients,
+        optimizer,
+        kept,
+        transient,
+        gathered,
+        scattered,
+    )

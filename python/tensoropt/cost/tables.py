@@ -8,6 +8,7 @@ thousand equal layers are built once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,10 +21,11 @@ from tensoropt.sharding.decisions import Conversion, Decisions, Link, Node, Para
 from tensoropt.sharding.layouts import STATE_RP, STATE_RR, state_shard
 
 from .axis_uses import Among
-from .conversions import Saving, conversion_terms, dims_used
+from .conversions import conversion_terms, dims_used
 from .model import CostModel
 from .operators import OperatorTerms, local_bytes, operator_terms
-from .storage import Scheme, schemes, storage_terms
+from .saving import Savings
+from .storage import SHARDED_GRADIENT, Scheme, schemes, storage_terms
 
 __all__ = [
     "COLUMNS",
@@ -141,13 +143,7 @@ class Tables:
         self._operator_terms: dict[Hashable, OperatorTerms] = {}
         self._states: dict[Hashable, IntArray] = {}
         self._terms: dict[Hashable, Terms] = {}
-        self._saved: dict[tuple[int, int], bool] = {}
-        self._readers = self._readers_of_tensors()
-        self._nodes = frozenset(decisions.nodes)
-        self._producers = {
-            name: p for p in decisions.rules for name in self.graph.operators[p].outputs
-        }
-        self._borders = _borders(decisions)
+        self.savings = Savings(decisions, recomputable=recomputable)
         self._dims = self._dims_of_shared()
 
     # What a node may be.
@@ -255,91 +251,14 @@ class Tables:
             self._end_key(link.source, link.output, "out"),
             self._end_key(link.target, link.operand, "in"),
             self.tensor_signature(link.tensor),
-            self.saving(link),
-            self.waits(link),
-            self._stays_whole(link),
-            self._lies_beside(link),
+            self.savings.of(link),
+            self.savings.waiting(link),
+            self.savings.stays_whole(link),
+            self.savings.lies_beside(link),
+            self.savings.behind_view(link),
             link.target in self.decisions.block_of or link.target.kind == "operator",
         )
         return self._cached(key, self._conversion, link)
-
-    def saving(self, link: Conversion) -> Saving:
-        """Who keeps the tensor of a conversion for the backward pass."""
-        tensor = self.graph.tensors[link.tensor]
-        if tensor.kind == "parameter":
-            return Saving(False, False, True)
-        if link.source.kind == "tensor":
-            return Saving(False, self._saves(int(link.target.key), link.operand), True)
-        position = int(link.source.key)
-        by_producer = link.output in self.decisions.rules[position].saved_outputs
-        by_producer &= self._trained(position)
-        if link.target.kind == "operator":
-            by_reader = self._saves(int(link.target.key), link.operand)
-            return Saving(by_producer, by_reader, self._is_view(position))
-        readers = self._readers[link.tensor]
-        by_reader = any(self._saves(p, o) for p, o in readers)
-        border = self._is_border(link.target)
-        # A recomputed block starts from its input, so that input is kept.
-        inside = self.decisions.block_of
-        starts = border and any(Node("operator", p) in inside for p, _ in readers)
-        by_reader |= starts and self.recomputable
-        return Saving(by_producer, by_reader, self._is_view(position) and not border)
-
-    def _stays_whole(self, link: Conversion) -> bool:
-        """Whether gathering again saves nothing: it is done early, others run before the last use.
-
-        What a block starts from is gathered before all of it is recomputed.
-        """
-        if link.target.kind != "tensor":
-            return False
-        positions = sorted(p for p, _ in self._readers[link.tensor])
-        others = set(range(positions[0], positions[-1])).intersection(self.decisions.rules)
-        others -= {p for p in others if self.decisions.rules[p].alias}
-        return bool(others.difference(positions)) or (
-            self.recomputable and self._is_border(link.target)
-        )
-
-    def _lies_beside(self, link: Conversion) -> tuple[bool, bool]:
-        """Of a tensor with a node of its own, what lies there while a reader runs backward.
-
-        Its gradient, begun by readers behind this one; and, should it be gathered again for this
-        one, the tensor itself.
-        """
-        if link.source.kind != "tensor" or not self.graph.tensors[link.tensor].requires_grad:
-            return False, False
-        position = int(link.target.key)
-        begun = any(p > position for p, _ in self._readers[link.tensor])
-        return begun, self._saves(position, link.operand)
-
-    def waits(self, link: Conversion) -> bool:
-        """Whether a gradient, once it came back over a conversion, waits beside other operators.
-
-        It waits for those of other readers, if its reader is the last of several; or its producer
-        makes gradients of several operands of it, of which one waits while the other's branch runs
-        backward, and which do not replace those operands since they were not saved.
-        """
-        tensor = self.graph.tensors[link.tensor]
-        if not tensor.requires_grad or tensor.kind == "parameter":
-            return False
-        if link.source.kind == "tensor":
-            positions = {p for p, _ in self._readers[link.tensor]}
-            return len(positions) > 1 and link.target == Node("operator", max(positions))
-        position = int(link.source.key)
-        while self.decisions.rules[position].alias:
-            name = self.graph.operators[position].inputs[0]
-            if self.graph.tensors[name].kind != "activation" or name not in self._producers:
-                return False
-            if Node("tensor", name) in self._nodes:
-                return True
-            position = self._producers[name]
-        operator = self.graph.operators[position]
-        branches = [
-            operand
-            for operand, read in enumerate(self.graph.operands(operator))
-            if read is not None and read.requires_grad and read.kind != "parameter"
-        ]
-        saved = self.decisions.rules[position].saved_inputs
-        return len(branches) >= 2 and any(operand not in saved for operand in branches)
 
     def _cached(self, key: Hashable, build: object, item: object) -> Terms:
         found = self._terms.get(key)
@@ -347,40 +266,6 @@ class Tables:
             assert callable(build)
             found = self._terms[key] = Terms(key, build(item))
         return found
-
-    def _saves(self, position: int, operand: int) -> bool:
-        """Whether an operator keeps what it reads, itself or through views of it.
-
-        A view shares the storage of its operand, so whoever keeps a view keeps the operand; it is
-        charged where the operand comes from, and there only.
-        """
-        found = self._saved.get((position, operand))
-        if found is None:
-            rule = self.decisions.rules[position]
-            found = operand in rule.saved_inputs and self._trained(position)
-            if rule.alias and operand == 0:
-                found |= any(
-                    self._saves(reader, slot)
-                    for name in self.graph.operators[position].outputs
-                    for reader, slot in self._readers.get(name, ())
-                    if not self._is_border(Node("tensor", name))
-                )
-            self._saved[position, operand] = found
-        return found
-
-    def _is_view(self, position: int) -> bool:
-        """Whether an operator's results share storage that is charged already."""
-        if not self.decisions.rules[position].alias:
-            return False
-        return self.graph.tensors[self.graph.operators[position].inputs[0]].kind != "input"
-
-    def _is_border(self, node: Node) -> bool:
-        """Whether a tensor's own node stands between a block and what is outside it."""
-        return node in self._borders
-
-    def _trained(self, position: int) -> bool:
-        results = self.graph.results(self.graph.operators[position])
-        return any(t.requires_grad for t in results)
 
     def _operator(self, node: Node) -> FloatArray:
         terms = self.terms_of_operator(int(node.key))
@@ -390,7 +275,7 @@ class Tables:
         costs[:, RECOMPUTE_TIME] = m * terms.forward_s
         costs[:, RESIDENT] = terms.resident_bytes
         costs[:, SAVED] = terms.saved_bytes
-        costs[:, TRANSIENT] = terms.working_bytes
+        costs[:, TRANSIENT] = np.maximum(terms.working_bytes, terms.copied_bytes)
         return costs
 
     def _shared(self, node: Node) -> FloatArray:
@@ -436,6 +321,9 @@ class Tables:
             resident = terms.weight_bytes + terms.gradient_bytes + terms.optimizer_bytes
             costs[0, :, :, RESIDENT] += (resident + terms.kept_bytes).T
             costs[0, :, :, TRANSIENT] += terms.transient_bytes.T
+        # Gradients to be scattered lie beside what is gathered again for their operator.
+        sharded = np.array([scheme.name in SHARDED_GRADIENT for scheme in self.schemes])
+        costs[0, :, :, TRANSIENT] += sharded[:, None] * reader.kept_bytes[None, :]
         return costs
 
     def _conversion(self, link: Conversion) -> FloatArray:
@@ -449,7 +337,7 @@ class Tables:
             tensor,
             source,
             target,
-            self.saving(link),
+            self.savings.of(link),
             from_shared=link.source.kind != "operator",
         )
         m = self.model.micro_batches
@@ -464,31 +352,109 @@ class Tables:
         keep[..., column] = terms.saved_bytes
         here = local_bytes(self.model, tensor, source)[:, None]
         there = local_bytes(self.model, tensor, target)[None, :]
-        # Gradients replace what was saved for them, layout for layout; a larger one takes more.
-        grown = np.maximum(here - there, 0.0) if self.waits(link) else np.zeros_like(here - there)
-        keep[..., SAVED] += grown
-        keep[..., TRANSIENT] = terms.transient_bytes
-        if link.source.kind == "tensor":
-            reading = self._reading(link, source, target)
-            keep[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], reading)
-        if not terms.regather.any():
-            return keep[None]
-        again = keep.copy()
-        again[..., TIME] = np.where(terms.regather, keep[..., TIME] + m * terms.forward_s, np.inf)
-        # What a recomputed block starts from lies there whole while that block runs backward.
-        whole = self._stays_whole(link)
-        again[..., column] = there if whole else terms.regather_saved_bytes
-        again[..., SAVED] += grown if inner else 0.0
-        again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], terms.regather_transient_bytes)
+        beside = self._other_operands(link, here)
+        keep[..., TRANSIENT] = _beside(terms.transient_bytes, beside)
         if link.target.kind == "operator":
-            # Its reader holds what was gathered again beside the gradient of it, and perhaps so of
-            # other operands.
-            reader = self.terms_of_operator(int(link.target.key))
-            need = reader.working_bytes[None, :] + np.maximum(there, reader.kept_bytes[None, :])
-            again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], need)
-        return np.stack([keep, again])
+            reading = self._reading(link, source, target, terms.same)
+            keep[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], reading)
+        alternatives = [keep]
+        if terms.regather.any():
+            again = keep.copy()
+            seconds = keep[..., TIME] + m * terms.forward_s
+            again[..., TIME] = np.where(terms.regather, seconds, np.inf)
+            # What a recomputed block starts from lies there whole while that block runs backward.
+            whole = self.savings.stays_whole(link)
+            again[..., column] = terms.regather_saved_bytes + there * float(whole)
+            regather = _beside(terms.regather_transient_bytes, beside)
+            again[..., TRANSIENT] = np.maximum(keep[..., TRANSIENT], regather)
+            if link.target.kind == "operator":
+                need = self._gathered_again(link, source, here, there)
+                again[..., TRANSIENT] = np.maximum(again[..., TRANSIENT], need)
+            alternatives.append(again)
+        costs = np.stack(alternatives)
+        waiting = self.savings.waiting(link)
+        if waiting.grows:
+            # Gradients replace what was saved for them, layout for layout; a larger one takes more.
+            costs[..., SAVED] += np.maximum(here - there, 0.0)
+        if waiting.room is not None:
+            costs[..., column] += self._unkept(link, here, there, waiting.room)
+        return costs
 
-    def _reading(self, link: Conversion, source: IntArray, target: IntArray) -> FloatArray:
+    def _unkept(
+        self, link: Conversion, here: FloatArray, there: FloatArray, room: float
+    ) -> FloatArray:
+        """What a tensor and its gradient take that have no other's place, while others run.
+
+        It waits in the smaller layout, or as a view, or at the tensor's node, in the other.
+        """
+        ranks = math.prod(self.model.mesh_shape)
+        share = room * self.model.itemsize(self.graph.tensors[link.tensor]) / ranks
+        fixed = link.target.kind == "tensor" or self._is_view(link)
+        least = 0.0 * here + there if fixed else np.minimum(here, there)
+        return np.maximum(least - share, 0.0)
+
+    def _other_operands(self, link: Conversion, here: FloatArray) -> FloatArray:
+        """What else a reader's operands take, that may lie there while this one is converted."""
+        if link.target.kind != "operator":
+            return np.zeros((1, 1))
+        position = int(link.target.key)
+        states = self.configurations(position).input_states
+        total = np.zeros((1, len(self.configurations(position))))
+        for operand, read in enumerate(self.graph.operands(self.graph.operators[position])):
+            if operand == link.operand or read is None:
+                continue
+            each = local_bytes(self.model, read, states[operand])[None, :]
+            if read.kind == "activation":
+                total = total + each
+            elif link.source.kind == "parameter" and read.name == link.tensor:
+                # Gradients of a parameter that is read twice are added up where it is kept.
+                total = total + np.maximum(each, here)
+        return total
+
+    def _gathered_again(
+        self, link: Conversion, source: IntArray, here: FloatArray, there: FloatArray
+    ) -> FloatArray:
+        """What an operator needs for which an operand is gathered again.
+
+        It holds what was gathered beside the gradient of it, and perhaps so of other operands; and
+        what it was gathered from, if that may have been gathered again too.
+        """
+        reader = self.terms_of_operator(int(link.target.key))
+        if link.source.kind == "parameter":
+            beside = there + reader.kept_bytes[None, :]
+        else:
+            beside = np.maximum(there, reader.kept_bytes[None, :])
+        need = reader.working_bytes[None, :] + beside
+        chained = link.source.kind == "tensor" or (
+            link.source.kind == "operator" and self.decisions.rules[int(link.source.key)].alias
+        )
+        return need + here * self._may_be_gathered(source)[:, None] * float(chained)
+
+    def _may_be_gathered(self, states: IntArray) -> npt.NDArray[np.bool_]:
+        """Where a tensor is not divided over all ranks."""
+        divided = [a for a, size in enumerate(self.model.mesh_shape) if size > 1]
+        return np.asarray(np.any(states[:, divided] < 3, axis=1))
+
+    def _reading(
+        self,
+        link: Conversion,
+        source: IntArray,
+        target: IntArray,
+        same: npt.NDArray[np.bool_],
+    ) -> FloatArray:
+        """What a reader needs whose operand is not its own alone."""
+        position = int(link.target.key)
+        reader = self.terms_of_operator(position)
+        if link.source.kind == "tensor":
+            return self._sharing(link, source, target)
+        if link.source.kind == "parameter":
+            return self._reading_tied(link, target, same)
+        if not self.savings.behind_view(link):
+            return np.zeros((1, 1))
+        need = reader.working_bytes + reader.kept_bytes
+        return np.where(same, (need * self._may_be_gathered(target))[None, :], 0.0)
+
+    def _sharing(self, link: Conversion, source: IntArray, target: IntArray) -> FloatArray:
         """What a reader of a shared tensor needs, with what else there is of that tensor."""
         position = int(link.target.key)
         tensor = self.graph.tensors[link.tensor]
@@ -497,12 +463,37 @@ class Tables:
         own = local_bytes(self.model, tensor, target)
         for result, states in zip(results, configs.output_states, strict=True):
             own = own + local_bytes(self.model, result, states)
-        own = np.maximum(own, self.terms_of_operator(position).working_bytes)
-        whole = local_bytes(self.model, tensor, source)
-        begun, again = self._lies_beside(link)
-        divided = [a for a, size in enumerate(self.model.mesh_shape) if size > 1]
-        gathered = np.any(source[:, divided] < 3, axis=1) if again else False
-        return np.asarray(own[None, :] + (whole * begun + whole * gathered)[:, None])
+        reader = self.terms_of_operator(position)
+        own = np.maximum(own, reader.working_bytes)
+        whole = local_bytes(self.model, tensor, source)[:, None]
+        begun, again = self.savings.lies_beside(link)
+        gathered = (self._may_be_gathered(source) * float(again))[:, None]
+        beside = np.maximum(whole, reader.kept_bytes[None, :])
+        return np.asarray(own[None, :] + whole * begun + beside * gathered)
+
+    def _reading_tied(
+        self, link: Conversion, target: IntArray, same: npt.NDArray[np.bool_]
+    ) -> FloatArray:
+        """What a reader of a tied parameter needs, which is gathered and scattered for each."""
+        group = self.decisions.group(link.source)
+        tensor = self.graph.tensors[group.names[0]]
+        states, pairs = self.tied_states(group)
+        terms = storage_terms(self.model, tensor, states, self.schemes)
+        rows = np.array([row for row, _ in pairs])
+        columns = np.array([self.schemes.index(scheme) for _, scheme in pairs])
+        gathered, scattered = (
+            part[rows, columns][:, None] for part in (terms.gathered_bytes, terms.scattered_bytes)
+        )
+        reader = self.terms_of_operator(int(link.target.key))
+        own = np.maximum(reader.working_bytes, reader.copied_bytes)[None, :]
+        own = own + reader.kept_bytes[None, :] * (scattered > 0)
+        # Where the weight is not gathered, it is counted twice, and leaves room for its gradient.
+        read = local_bytes(self.model, tensor, target)[None, :] * float(not self._is_view(link))
+        own = own + np.where(gathered > 0, scattered, np.maximum(scattered - read, 0.0))
+        return np.asarray(own + np.where(same, 0.0, gathered))
+
+    def _is_view(self, link: Conversion) -> bool:
+        return self.decisions.rules[int(link.target.key)].alias
 
     # States at the ends of links.
 
@@ -529,13 +520,6 @@ class Tables:
 
     def _tensor_key(self, name: str) -> Hashable:
         return ("tensor", self.tensor_signature(name), self._dims[name])
-
-    def _readers_of_tensors(self) -> dict[str, list[tuple[int, int]]]:
-        readers: dict[str, list[tuple[int, int]]] = {}
-        for link in self.decisions.links:
-            if isinstance(link, Conversion) and link.target.kind == "operator":
-                readers.setdefault(link.tensor, []).append((int(link.target.key), link.operand))
-        return readers
 
     def _dims_of_shared(self) -> Mapping[str, tuple[int, ...]]:
         """Dims that may be sharded, for every tensor with a node of its own.
@@ -570,12 +554,6 @@ class Tables:
         }
 
 
-def _borders(decisions: Decisions) -> frozenset[Node]:
-    """Tensor nodes outside all blocks that something inside a block reads or produces."""
-    return frozenset(
-        node
-        for link in decisions.links
-        if isinstance(link, Conversion)
-        for node, other in ((link.source, link.target), (link.target, link.source))
-        if node.kind == "tensor" and node not in decisions.block_of and other in decisions.block_of
-    )
+def _beside(needed: FloatArray, others: FloatArray) -> FloatArray:
+    """What a conversion needs, where there is one, with what lies beside it."""
+    return np.asarray(needed + np.where(needed > 0, others, 0.0))

@@ -183,7 +183,10 @@ class SchemeBuilder:
         self._kept = {
             link
             for link in decisions.links
-            if isinstance(link, Conversion) and keepers.of(link).reader
+            if isinstance(link, Conversion)
+            and self.graph.tensors[link.tensor].kind != "parameter"
+            and keepers.of(link).reader
+            and not keepers.stays_whole(link)
         }
         self.has_experts = any(o.family == "moe_dispatch" for o in self.graph.operators)
         self._labels: dict[tuple[str, int], GroupLabels] = {}
@@ -387,7 +390,7 @@ class SchemeBuilder:
     def _regathered(
         self, mesh: Mesh, operators: Mapping[int, Labels], tensors: Mapping[str, State]
     ) -> frozenset[Gather]:
-        """Everything that is gathered and kept for backward is gathered again instead."""
+        """What is gathered and kept for backward is gathered again instead, where that helps."""
         found = set()
         shape = mesh.shape
         for link in self.decisions.links:

@@ -227,18 +227,22 @@ def residual() -> Graph:
 
 
 def test_a_gradient_that_waits_in_a_larger_layout_is_held() -> None:
-    """The sum is made in four parts, but the tensor before the branch is whole on every rank."""
+    """The sum is made in four parts, but the tensor before the branch is whole on every rank.
+
+    Its gradient waits while the branch runs backward, for which it is kept itself; nobody keeps the
+    sum, whose place the gradient might take.
+    """
     labels = ["", "n", "k", "d0", "d0"]
     found, assignment = assign(residual(), labels, tensors={"in": (1,)})
     result = evaluate(model(), found, assignment)
-    assert result.held_bytes == 3 * ACTIVATION / 4
+    assert result.held_bytes == 3 * ACTIVATION / 4 + ACTIVATION
     # The inputs of all three products; what is held is no tensor of the forward pass.
     kept = sum(result.saved_by_tensor.values())
     assert kept == (1 + 1 + 1 / 4) * ACTIVATION
     assert result.saved_bytes == kept + result.held_bytes
     labels[3:] = ["", ""]
     found, assignment = assign(residual(), labels, tensors={"in": (1,)})
-    assert evaluate(model(), found, assignment).held_bytes == 0
+    assert evaluate(model(), found, assignment).held_bytes == ACTIVATION
 
 
 def test_readers_of_one_tensor_add_to_a_gradient_that_lies_there() -> None:
@@ -270,19 +274,22 @@ def saved_with_and_without(
 
 
 def test_gathering_again_saves_nothing_before_a_block_that_may_be_recomputed() -> None:
-    """It is done before the block runs forward once more, and for all of its backward pass."""
+    """It is done before the block runs forward once more, and for all of its backward pass.
+
+    What it is gathered from is kept as well.
+    """
     graph = replace(two_linears(), blocks=(Block("b", 1, 3, 0),))
     labels, tensors = ["m0", "", "", ""], {"up": (1,), "down": (1,)}
     kept, again = saved_with_and_without(graph, labels, tensors, False)
     assert kept - again == 4 * ACTIVATION - ACTIVATION
     kept, again = saved_with_and_without(graph, labels, tensors, True)
-    assert kept == again
+    assert again == kept + ACTIVATION
 
 
 def test_gathering_again_saves_nothing_if_others_run_between_the_readers() -> None:
     labels = ["m0", "n", "k", "", ""]
     kept, again = saved_with_and_without(residual(), labels, {"in": (1,)}, False)
-    assert kept == again
+    assert again == kept + ACTIVATION / 4
 
 
 def test_indices_are_kept_though_they_carry_no_gradient() -> None:
