@@ -26,6 +26,9 @@ Progress = Callable[[float], None]
 CLOSE = 1.01
 """A bound from below is good enough for a search for plans if they come this close."""
 
+ENOUGH = 2.0
+"""How many times closer to the bound the plans are that are looked for, about."""
+
 
 class Known:
     """The staircase of everything found so far that fits.
@@ -153,10 +156,12 @@ def solve_mesh(
     cap = None if cap_bytes is None else int(cap_bytes // step.memory_bytes)
     tell = progress or (lambda _: None)
 
-    def solve(bound: Bound, begun: float, share: float) -> tuple[_native.Solution, Choices]:
+    def solve(
+        bound: Bound, begun: float, share: float, within: float = epsilon / 2
+    ) -> tuple[_native.Solution, Choices]:
         solution = _native.solve(
             problem.outer_graph(bound),
-            epsilon=epsilon / 2,
+            epsilon=within,
             threads=threads,
             peak=(1, 2, cap),
             known=known.steps(step),
@@ -180,7 +185,9 @@ def solve_mesh(
             cover = known.cover(lower_time_s, lower_bytes)
             if cover <= max(CLOSE if bound == "closer" else lower.factor, 1.0 + epsilon / 2):
                 continue
-            solution, found = solve(bound, number * share, share)
+            # For better plans it need not be proven how good they are, as a bound must be.
+            within = epsilon / 2 if bound == "closer" else max(epsilon / 2, (cover - 1.0) / ENOUGH)
+            solution, found = solve(bound, number * share, share, within)
             status = solution.status
             choices = choices.joined(found)
             time, resident, transient = problem.costs(choices)
