@@ -220,7 +220,9 @@ def _space(parser: Parser) -> None:
         metavar="E",
         help="accept a proven factor of 1+E; 0 is exact (default: exact while cheap, else 0.001)",
     )
-    group.add_argument("--max-axes", type=_positive, metavar="N", help="most axes of a mesh")
+    group.add_argument(
+        "--max-axes", type=_positive, metavar="N", help="most axes of a mesh (default: 3)"
+    )
     group.add_argument(
         "--threads", type=_threads, metavar="N", help="default: all cores; results are the same"
     )

@@ -23,20 +23,17 @@ class Uses(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._values: dict[Hashable, set[T]] = {}
-        self._pairs: dict[Hashable, set[tuple[T, T]]] = {}
+        # With the largest share that each had on some mesh among all that the same one does.
+        self._values: dict[Hashable, dict[T, float]] = {}
+        self._pairs: dict[Hashable, dict[tuple[T, T], float]] = {}
 
-    def add(
-        self, rows: Sequence[tuple[Hashable, Sequence[T], int]], *, least_share: float = 0.0
-    ) -> None:
+    def add(self, rows: Sequence[tuple[Hashable, Sequence[T], int]]) -> None:
         """Add what strategies on one mesh do.
 
         Parameters
         ----------
         rows : sequence of (hashable, sequence, int)
             Who, a value for each axis, and how often.
-        least_share : float
-            What is rarer than this, among all that the same one does, is left out.
         """
         values: dict[Hashable, Counter[T]] = defaultdict(Counter)
         pairs: dict[Hashable, Counter[tuple[T, T]]] = defaultdict(Counter)
@@ -46,11 +43,13 @@ class Uses(Generic[T]):
             for pair in itertools.combinations(row, 2):
                 pairs[who][pair] += count
         for who, alone in values.items():
-            self._values.setdefault(who, set()).update(_common(alone, least_share))
+            _raise(self._values.setdefault(who, {}), alone)
         for who, together in pairs.items():
-            self._pairs.setdefault(who, set()).update(_common(together, least_share))
+            _raise(self._pairs.setdefault(who, {}), together)
 
-    def allowed(self, who: Hashable, known: Uses[T]) -> Callable[[Sequence[T]], bool]:
+    def allowed(
+        self, who: Hashable, known: Uses[T], least_share: float = 0.0
+    ) -> Callable[[Sequence[T]], bool]:
         """Whether a row, a value for each axis, is allowed; any row, if nothing is known.
 
         Parameters
@@ -58,12 +57,15 @@ class Uses(Generic[T]):
         who : hashable
         known : Uses
             What else is known.
+        least_share : float
+            What is rarer than this, here, does not count.
         """
-        values, pairs = self._values.get(who, set()), self._pairs.get(who, set())
+        values = {v for v, share in self._values.get(who, {}).items() if share >= least_share}
+        pairs = {pair for pair, share in self._pairs.get(who, {}).items() if share >= least_share}
         # From one axis alone nothing is known of pairs.
-        mixed: set[T] = set() if pairs else values
-        pairs = pairs | known._pairs.get(who, set())
-        values = values | known._values.get(who, set())
+        mixed: set[T] = set() if who in self._pairs else set(values)
+        pairs.update(known._pairs.get(who, ()))
+        values.update(known._values.get(who, ()))
         if not values:
             return lambda _: True
         return lambda row: (
@@ -78,9 +80,11 @@ class Uses(Generic[T]):
 Value = TypeVar("Value", bound=Hashable)
 
 
-def _common(counts: Counter[Value], least_share: float) -> list[Value]:
-    least = least_share * counts.total()
-    return [value for value, count in counts.items() if count >= least]
+def _raise(shares: dict[Value, float], counts: Counter[Value]) -> None:
+    """Raise shares to what they are among some counts."""
+    total = counts.total()
+    for value, count in counts.items():
+        shares[value] = max(shares.get(value, 0.0), count / total)
 
 
 class AxisUses:
@@ -108,15 +112,18 @@ class Among:
         Of strategies that a search found.
     schemes : AxisUses
         Of named schemes.
+    least_share : float
+        What is rarer than this among the answers does not count.
     """
 
     answers: AxisUses = field(default_factory=AxisUses)
     schemes: AxisUses = field(default_factory=AxisUses)
+    least_share: float = 0.0
 
     def labels(self, operator: Hashable) -> Callable[[Sequence[str]], bool]:
         """Whether an operator, by its signature, may have a label for each axis."""
-        return self.answers.labels.allowed(operator, self.schemes.labels)
+        return self.answers.labels.allowed(operator, self.schemes.labels, self.least_share)
 
     def states(self, tensor: Hashable) -> Callable[[Sequence[int]], bool]:
         """Whether a tensor, by its signature, may have a state digit for each axis."""
-        return self.answers.states.allowed(tensor, self.schemes.states)
+        return self.answers.states.allowed(tensor, self.schemes.states, self.least_share)

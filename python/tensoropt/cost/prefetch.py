@@ -69,7 +69,7 @@ class Trace:
     kernels : dict of Step to int
         Events of the kernels.
     passes : list of list of Step
-        Steps with weights to gather in each pass, in order.
+        Steps with weights in each pass, in order, whether they are to be gathered or not.
     """
 
     points: dict[Point, int] = field(default_factory=dict)
@@ -101,6 +101,9 @@ def early(
         before: Step | None = None
         soonest = 0
         for step in steps:
+            if step not in sizes:
+                before, soonest = step, place[*step, "begins"]
+                continue
             last = place[*step, "runs"]
             if before is None:
                 first = soonest = place[*step, "begins"]
@@ -134,7 +137,7 @@ def _beside_kernels(
 ) -> list[float]:
     """What may lie there while kernels run whose weights come and go."""
     return [
-        float(levels[trace.kernels[step]]) + sizes[step].spare
+        float(levels[trace.kernels[step]]) + (sizes[step].spare if step in sizes else 0.0)
         for step in steps
         if step is not None and step in trace.kernels
     ]

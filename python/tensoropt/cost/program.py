@@ -53,7 +53,7 @@ def build_program(
     """
     walk = _Walk(parts, assignment, frozenset(passed_over), {})
     program = walk.program()
-    if not any(walk.trace.passes):
+    if not walk.come_and_go:
         return program
     # Walked once more, with weights gathered as early as there is room for them.
     points = early(walk.trace, replay(program).timeline, walk.come_and_go)
@@ -210,6 +210,7 @@ class _Walk(Recorder):
                 (() if part.kept_bytes else self._gathers(name, part, phase), name in tied)
                 for name, part in weights.entries
             )
+        if moment == "runs" and weights.entries:
             self.trace.passes[-1].append(step)
 
     def _has_gathers(self, phase: str, position: int) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.cluster import Cluster, Mesh
 from tensoropt.cost.assignment import Assignment
-from tensoropt.cost.axis_uses import Among, AxisUses
+from tensoropt.cost.axis_uses import AxisUses
 from tensoropt.cost.calibration import MemoryCalibration
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.precision import Optimizer, Precision
@@ -26,7 +26,7 @@ from tensoropt.sharding.dims import DimClasses, dim_classes, micro_batch
 from tensoropt.strategy import Strategy
 
 from .answers import Answers, Known, solve_mesh
-from .narrowing import add_assignments, add_choices, narrowed_remark, too_many
+from .narrowing import add_choices, narrowed, narrowed_remark, too_many
 from .remarks import division_remarks, mesh_remark, rule_remarks
 from .settings import Settings
 from .skyline import skyline, thinned
@@ -194,9 +194,8 @@ class _Search:
             self.seconds["schemes"] += time.perf_counter() - begun
             known.add([s.time_s for s in schemes], [s.bound_bytes for s in schemes])
             if too_many(tables):
-                among = Among(uses[piece.count], AxisUses())
-                add_assignments(among.schemes, tables, [s.assignment for s in schemes])
-                tables = self._tables(mesh, piece, among)
+                assignments = [scheme.assignment for scheme in schemes]
+                tables = narrowed(tables, uses[piece.count], assignments)
                 if mesh not in self.narrowed:
                     self.narrowed.append(mesh)
             answers = self._solve(tables, self.settings.memory_bytes, known, done / len(jobs))
@@ -224,11 +223,11 @@ class _Search:
             raise GraphError(f"no number of micro-batches is possible: {self.notes[-1]}")
         return pieces
 
-    def _tables(self, mesh: Mesh, piece: _Piece, among: Among | None = None) -> Tables:
+    def _tables(self, mesh: Mesh, piece: _Piece) -> Tables:
         settings = self.settings
         model = CostModel(self.cluster, mesh, settings.precision, settings.optimizer, piece.count)
         recomputable = settings.recompute != "none"
-        return Tables(model, piece.decisions, recomputable=recomputable, among=among)
+        return Tables(model, piece.decisions, recomputable=recomputable)
 
     def _solve(
         self, tables: Tables, cap: float | None, known: Known | None, begun_at: float

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from tensoropt.cluster import Mesh
 from tensoropt.cost.assignment import Assignment
-from tensoropt.cost.axis_uses import AxisUses
+from tensoropt.cost.axis_uses import Among, AxisUses
 from tensoropt.cost.tables import Tables
 from tensoropt.sharding.decisions import Node
 
 from .problem import Choices
 
-__all__ = ["add_assignments", "add_choices", "narrowed_remark", "too_many"]
+__all__ = ["add_choices", "narrowed", "narrowed_remark", "too_many"]
 
 MOST_BORDERS = 4096
 """Combinations of the tensors that a block borders on, up to which all are searched."""
@@ -31,12 +31,49 @@ MOST_BORDERS = 4096
 MOST_PAIRS = 8192
 """Combinations of what a producer and a reader may be."""
 
-LEAST_SHARE = 0.02
-"""Uses of axes that are rarer than this in the answers of a mesh are not looked at elsewhere."""
+FEW_BORDERS = 1024
+"""Combinations that are searched where not all are."""
+
+LEAST_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
+"""Uses of axes that are rarer in the answers of other meshes are left out: the first share at which
+what is left is not too much."""
 
 
-def too_many(tables: Tables) -> bool:
-    """Whether only a part of what a mesh allows can be searched."""
+def narrowed(tables: Tables, answers: AxisUses, schemes: Sequence[Assignment]) -> Tables:
+    """The part of a mesh that is searched.
+
+    Parameters
+    ----------
+    tables : Tables
+        The whole.
+    answers : AxisUses
+        What the answers of other meshes use axes for.
+    schemes : sequence of Assignment
+        Named schemes on this mesh.
+    """
+    known = AxisUses()
+    add_assignments(known, tables, schemes)
+    for least_share in LEAST_SHARES:
+        found = Tables(
+            tables.model,
+            tables.decisions,
+            recomputable=tables.recomputable,
+            among=Among(answers, known, least_share),
+        )
+        if not too_many(found, FEW_BORDERS):
+            break
+    return found
+
+
+def too_many(tables: Tables, borders_at_most: int = MOST_BORDERS) -> bool:
+    """Whether only a part of what a mesh allows can be searched.
+
+    Parameters
+    ----------
+    tables : Tables
+    borders_at_most : int
+        Combinations of the tensors that a block borders on.
+    """
     decisions = tables.decisions
     borders: dict[int, set[Node]] = {}
     pairs = 1
@@ -54,7 +91,7 @@ def too_many(tables: Tables) -> bool:
         ),
         default=1,
     )
-    return most > MOST_BORDERS or pairs > MOST_PAIRS
+    return most > borders_at_most or pairs > MOST_PAIRS
 
 
 def add_assignments(uses: AxisUses, tables: Tables, assignments: Sequence[Assignment]) -> None:
@@ -72,7 +109,7 @@ def add_assignments(uses: AxisUses, tables: Tables, assignments: Sequence[Assign
 def add_choices(
     uses: AxisUses, tables: Tables, choices: Choices, chosen: npt.NDArray[np.integer]
 ) -> None:
-    """Add what some of the answers of a search use axes for, if it is not for rare exceptions.
+    """Add what some of the answers of a search use axes for.
 
     Parameters
     ----------
@@ -104,8 +141,8 @@ def add_choices(
             digits = all_digits[[pairs[row][0] for row in different]]
         for state, count in zip(digits.tolist(), counts.tolist(), strict=True):
             states.append((tables.tensor_signature(name), state, count))
-    uses.labels.add(labels, least_share=LEAST_SHARE)
-    uses.states.add(states, least_share=LEAST_SHARE)
+    uses.labels.add(labels)
+    uses.states.add(states)
 
 
 def narrowed_remark(meshes: Sequence[Mesh]) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ def test_remarks_reach_the_frontier() -> None:
     graph = to.examples.transformer(
         layers=1, hidden=64, heads=8, vocabulary=128, sequence_length=32, batch_size=12
     )
-    frontier = to.search(graph, Cluster.parse("8xL4"), micro_batches=1, recompute="none")
+    cluster = Cluster.parse("8xL4")
+    frontier = to.search(graph, cluster, micro_batches=1, recompute="none", max_axes=2)
     assert any("a batch of 12 cannot be split over 8" in note for note in frontier.notes)
     assert any("max_axes=3 adds those of more axes (2x2x2)" in note for note in frontier.notes)
 
